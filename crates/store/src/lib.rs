@@ -1,0 +1,3 @@
+//! Tidegate store.
+mod seq;
+pub use seq::Seq;
