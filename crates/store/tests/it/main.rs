@@ -1,0 +1,8 @@
+//! What the store promises, each promise a test. Most run on the simulated disk, so that crashes are exact.
+
+mod crash;
+mod journey;
+mod limits;
+mod recovery;
+mod setup;
+mod trouble;

@@ -1,0 +1,524 @@
+//! The recovery table of the design, a test a rule.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use tidegate_store::sim::{Crash, SimDisk};
+use tidegate_store::{Durability, OpenError, QueueDir, QueueDirOptions, QueueOptions, RecoveryReport, Seq};
+
+use crate::setup::{Bed, append, dir_options, dir_path, numbers, options, padded, segments};
+
+/// Bytes of a segment's header.
+const HEADER: usize = 4096;
+/// Bytes of a frame's header, and of the start frame.
+const FRAME_HEADER: usize = 24;
+const START_FRAME: usize = 48;
+/// Bytes of a watermark.
+const WATERMARK_FRAME: usize = 40;
+
+/// Where each whole frame of a segment starts, with its kind: the format's own arithmetic.
+fn frames(bytes: &[u8]) -> Vec<(usize, u8)> {
+    let mut at = HEADER;
+    let mut frames = Vec::new();
+    while at + FRAME_HEADER <= bytes.len() && bytes[at + 20] != 0 {
+        let len = u32::from_le_bytes(bytes[at + 4..at + 8].try_into().expect("four bytes")) as usize;
+        frames.push((at, bytes[at + 20]));
+        at += FRAME_HEADER + len.next_multiple_of(8);
+    }
+    frames
+}
+
+/// The place of the `index`-th record of a segment.
+fn record_at(bytes: &[u8], index: usize) -> usize {
+    frames(bytes).into_iter().filter(|(_, kind)| *kind == 2).nth(index).expect("the record is there").0
+}
+
+fn edit(disk: &SimDisk, segment: usize, change: impl FnOnce(&mut Vec<u8>)) {
+    let path = &segments(disk)[segment];
+    let mut bytes = disk.bytes(path).expect("the segment is there");
+    change(&mut bytes);
+    disk.put(path, bytes);
+}
+
+#[test]
+fn r1_a_second_open_is_refused_with_the_holder_in_this_process_and_in_another() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let first = QueueDir::open(folder.path(), QueueDirOptions::default()).expect("it opens");
+
+    let second = QueueDir::open(folder.path(), QueueDirOptions::default()).expect_err("it is locked");
+    let OpenError::Locked { holder, .. } = second else { panic!("{second}") };
+    assert!(holder.contains(&format!("process {}", std::process::id())), "{holder}");
+    let other = Command::new("flock")
+        .args(["--nonblock", "--conflict-exit-code", "9"])
+        .arg(folder.path().join("LOCK"))
+        .arg("true")
+        .status()
+        .expect("util-linux is there");
+    assert_eq!(other.code(), Some(9), "the kernel's lock is held");
+
+    drop(first);
+    QueueDir::open(folder.path(), QueueDirOptions::default()).expect("the lock was released");
+}
+
+#[test]
+fn r1_a_lock_file_without_a_holder_means_nothing() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(folder.path().join("LOCK"), "process 1 on elsewhere").expect("write");
+
+    QueueDir::open(folder.path(), QueueDirOptions::default()).expect("it opens");
+}
+
+#[test]
+fn r2_a_newer_version_and_a_foreign_segment_are_refused_and_not_touched() {
+    let bed = Bed::new();
+    bed.append_all(0..100);
+    let disk = bed.close();
+    let foreign = {
+        let other = Bed::new();
+        other.append_all(0..100);
+        let disk = other.close();
+        disk.bytes(&segments(&disk)[1]).expect("the segment is there")
+    };
+    let last = segments(&disk).len() - 1;
+    edit(&disk, last, |bytes| {
+        bytes[12] = 9;
+        let crc = crc32fast::hash(&bytes[12..HEADER]);
+        bytes[8..12].copy_from_slice(&crc.to_le_bytes());
+    });
+    let newer = disk.bytes(&segments(&disk)[last]);
+    disk.put(&segments(&disk)[1].clone(), foreign.clone());
+
+    let bed = Bed::on(disk.clone(), options());
+
+    assert_eq!(bed.queue.recovery().ignored.len(), 2, "{:?}", bed.queue.recovery());
+    assert_eq!(disk.bytes(&segments(&disk)[last]), newer);
+    assert_eq!(disk.bytes(&segments(&disk)[1]), Some(foreign));
+    assert_eq!(bed.append("goes on"), Seq::new(101));
+    let seqs = bed.seqs();
+    assert!(seqs.starts_with(&numbers(1..14)) && seqs.ends_with(&[101]), "{seqs:?}");
+    assert_eq!(seqs.len() as u64 + bed.queue.status().counters.lost, 101, "what is not there is reported");
+}
+
+#[test]
+fn r3_a_lost_index_costs_redelivery_from_the_last_watermark_and_nothing_else() {
+    let bed = Bed::new();
+    bed.append_all(0..100);
+    bed.ack(1..71);
+    let disk = bed.close();
+    disk.lose_index();
+
+    let bed = Bed::on(disk, options());
+
+    assert_eq!(bed.seqs(), numbers(71..101), "the closing watermark states the cursor");
+    assert_eq!(bed.queue.recovery().redelivered_at_most, Some(30));
+    assert_eq!(bed.append("next"), Seq::new(101));
+}
+
+#[test]
+fn r3_a_broken_index_is_set_aside_and_rebuilt() {
+    let bed = Bed::new();
+    bed.append_all(0..30);
+    bed.ack(1..11);
+    let disk = bed.close();
+    disk.break_index();
+
+    let bed = Bed::on(disk, options());
+    assert!(bed.dir.index_note().expect("it says so").contains("set aside"));
+    assert_eq!(bed.seqs(), numbers(11..31));
+    bed.ack(11..21);
+
+    let bed = bed.reopen();
+    assert_eq!(bed.dir.index_note(), None);
+    assert_eq!(bed.seqs(), numbers(21..31));
+    assert_eq!(bed.queue.recovery().redelivered_at_most, None);
+}
+
+#[test]
+fn r3_without_index_and_watermark_the_oldest_segment_is_the_cursor() {
+    let bed = Bed::new();
+    bed.append_all(0..10);
+    bed.ack(1..6);
+    let disk = bed.disk.crash(Crash::Process);
+    drop(bed);
+    disk.lose_index();
+
+    let bed = Bed::on(disk, options());
+
+    assert_eq!(bed.seqs(), numbers(1..11));
+    assert_eq!(bed.queue.recovery().redelivered_at_most, Some(10));
+}
+
+#[test]
+fn r4_a_cursor_below_the_first_segment_moves_up() {
+    let bed = Bed::new();
+    bed.append_all(0..100);
+    let disk = bed.close();
+    let first = segments(&disk)[0].clone();
+    disk.take(&first);
+
+    let bed = Bed::on(disk, options());
+
+    let status = bed.queue.status();
+    assert!(status.cursor > Seq::FIRST && status.cursor == status.start);
+    assert_eq!(bed.seqs(), numbers(status.start.get()..101));
+}
+
+#[test]
+fn r4_a_log_behind_the_index_goes_on_above_every_number_that_was_issued() {
+    let bed = Bed::new();
+    bed.append_all(0..100);
+    bed.ack(1..51);
+    let disk = bed.close();
+    for segment in segments(&disk) {
+        disk.take(&segment);
+    }
+
+    let bed = Bed::on(disk, options());
+
+    assert_eq!(bed.queue.recovery().missing, [Seq::new(51)..Seq::new(101)]);
+    assert_eq!(bed.queue.status().counters.lost, 50);
+    assert_eq!(bed.append("next"), Seq::new(101));
+    assert_eq!(bed.seqs(), [101]);
+}
+
+#[test]
+fn r5_a_sealed_segment_is_trusted_by_its_seal_and_its_records_are_verified_when_read() {
+    let bed = Bed::new();
+    bed.append_all(0..100);
+    let disk = bed.close();
+    let records =
+        frames(&disk.bytes(&segments(&disk)[0]).expect("bytes")).iter().filter(|f| f.1 == 2).count();
+    edit(&disk, 0, |bytes| {
+        let at = record_at(bytes, 4) + FRAME_HEADER + 50;
+        bytes[at] ^= 1;
+    });
+
+    let bed = Bed::on(disk, options());
+
+    assert!(records > 5 && bed.segments().len() > 2);
+    assert_eq!(
+        bed.queue.recovery(),
+        &RecoveryReport::default(),
+        "opening reads no payload of a sealed segment"
+    );
+    assert_eq!(bed.seqs(), [numbers(1..5), numbers(6..101)].concat());
+    assert_eq!(bed.queue.status().losses, [Seq::new(5)..Seq::new(6)]);
+}
+
+#[test]
+fn r6_the_last_segment_is_scanned_and_goes_on_where_it_ends() {
+    let bed = Bed::new();
+    bed.append_all(0..10);
+
+    let bed = bed.crash(Crash::PowerAllLost);
+
+    assert_eq!(bed.seqs(), numbers(1..11));
+    assert_eq!(bed.append("next"), Seq::new(11));
+    assert_eq!(bed.segments().len(), 1);
+}
+
+#[test]
+fn r7_a_torn_tail_is_cut_at_the_last_whole_frame_wherever_the_tear_is() {
+    let bed = Bed::new();
+    bed.append_all(0..3);
+    // Written, not synced: the last record is above D, and a crash may tear it anywhere.
+    append(&bed.queue, &padded(3), Durability::Written);
+    let image = bed.disk.crash(Crash::Process);
+    drop(bed);
+    let path = segments(&image)[0].clone();
+    let whole = image.bytes(&path).expect("bytes");
+    let torn_from = record_at(&whole, 3);
+
+    for cut in torn_from + 1..whole.len() {
+        let disk = image.crash(Crash::Process);
+        disk.put(&path, whole[..cut].to_vec());
+        let bed = Bed::on(disk, options());
+        let durable_records = 3;
+        assert_eq!(bed.seqs().len(), durable_records, "cut at {cut}");
+        assert_eq!(bed.queue.status().counters.lost, 0, "cut at {cut}");
+        let next = bed.append("after");
+        let bed = bed.crash(Crash::PowerAllLost);
+        assert_eq!(bed.read().last(), Some(&(next.get(), "after".to_owned())), "cut at {cut}");
+    }
+}
+
+#[test]
+fn r7_a_tail_of_zeros_of_any_length_is_cut() {
+    let bed = Bed::new();
+    bed.append_all(0..3);
+    let image = bed.disk.crash(Crash::Process);
+    drop(bed);
+
+    for zeros in [1, 7, 8, 23, 24, 100, 4096, 70_000] {
+        let disk = image.crash(Crash::Process);
+        edit(&disk, 0, |bytes| bytes.resize(bytes.len() + zeros, 0));
+        let bed = Bed::on(disk, options());
+        assert_eq!(bed.seqs(), numbers(1..4));
+        assert_eq!(bed.append("next"), Seq::new(4));
+        assert_eq!(bed.crash(Crash::PowerAllLost).seqs(), numbers(1..5));
+    }
+}
+
+#[test]
+fn r7_what_was_cut_is_kept_in_quarantine_and_counted() {
+    let bed = Bed::new();
+    bed.append_all(0..3);
+    let disk = bed.disk.crash(Crash::Process);
+    drop(bed);
+    edit(&disk, 0, |bytes| bytes.extend_from_slice(&[0xAB; 100]));
+
+    let bed = Bed::on(disk, options());
+
+    assert_eq!(bed.queue.recovery().torn_bytes, 100);
+    let kept: Vec<_> = bed
+        .disk
+        .files(dir_path())
+        .into_iter()
+        .filter(|p| p.to_string_lossy().contains("quarantine"))
+        .collect();
+    assert_eq!(kept.len(), 1);
+    assert_eq!(bed.disk.bytes(&kept[0]), Some(vec![0xAB; 100]));
+}
+
+#[test]
+fn r7b_a_hole_above_d_with_whole_frames_after_it_keeps_the_later_ones() {
+    for damage in [0u8, 0xFF] {
+        let bed = Bed::new();
+        bed.append_all(0..2);
+        for number in 2..6 {
+            append(&bed.queue, &padded(number), Durability::Written);
+        }
+        let disk = bed.disk.crash(Crash::Process);
+        drop(bed);
+        edit(&disk, 0, |bytes| {
+            let (from, to) = (record_at(bytes, 3), record_at(bytes, 4));
+            bytes[from..to].fill(damage);
+        });
+
+        let bed = Bed::on(disk, options());
+        assert_eq!(bed.seqs(), [1, 2, 3, 5, 6]);
+        assert_eq!(bed.queue.recovery().lost_unsynced, [Seq::new(4)..Seq::new(5)]);
+        assert_eq!(bed.queue.status().counters.lost, 0, "it was never durable");
+
+        let bed = bed.reopen();
+        assert_eq!(bed.seqs(), [1, 2, 3, 5, 6]);
+        assert_eq!(bed.queue.recovery().lost_unsynced, [], "it is reported once");
+    }
+}
+
+#[test]
+fn r8_rot_in_a_payload_loses_exactly_that_record_and_is_reported_once() {
+    let bed = Bed::new();
+    bed.append_all(0..10);
+    let disk = bed.close();
+    edit(&disk, 0, |bytes| {
+        let at = record_at(bytes, 6) + FRAME_HEADER;
+        bytes[at] ^= 0x80;
+    });
+
+    let bed = Bed::on(disk, options());
+    assert_eq!(bed.seqs(), [1, 2, 3, 4, 5, 6, 8, 9, 10]);
+    assert_eq!(bed.queue.status().losses, [Seq::new(7)..Seq::new(8)]);
+
+    let bed = bed.reopen();
+    assert_eq!(bed.seqs(), [1, 2, 3, 4, 5, 6, 8, 9, 10]);
+    assert_eq!(bed.queue.status().counters.lost, 1);
+}
+
+#[test]
+fn r8_rot_in_a_header_resynchronises_at_the_next_frame() {
+    let bed = Bed::new();
+    bed.append_all(0..10);
+    let disk = bed.close();
+    edit(&disk, 0, |bytes| {
+        let at = record_at(bytes, 6);
+        bytes[at + 5] ^= 1;
+    });
+
+    let bed = Bed::on(disk, options());
+
+    assert_eq!(bed.seqs(), [1, 2, 3, 4, 5, 6, 8, 9, 10]);
+    assert_eq!(bed.queue.status().losses, [Seq::new(7)..Seq::new(8)]);
+}
+
+#[test]
+fn r8_rot_at_the_very_end_is_reported_and_not_taken_for_a_torn_tail() {
+    let bed = Bed::new();
+    bed.append_all(0..10);
+    let disk = bed.close();
+    let len = disk.bytes(&segments(&disk)[0]).expect("bytes").len();
+    edit(&disk, 0, |bytes| {
+        let at = record_at(bytes, 8);
+        bytes[at..].fill(0xEE);
+    });
+
+    let bed = Bed::on(disk.clone(), options());
+
+    let left = disk.bytes(&segments(&disk)[0]).expect("bytes").len();
+    assert_eq!(left, len - WATERMARK_FRAME, "only the closing watermark, which was above D, was cut");
+    assert_eq!(bed.append("next"), Seq::new(11));
+    assert_eq!(bed.seqs(), [1, 2, 3, 4, 5, 6, 7, 8, 11]);
+    assert_eq!(bed.queue.status().losses, [Seq::new(9)..Seq::new(11)]);
+    let bed = bed.reopen();
+    assert_eq!(bed.seqs(), [1, 2, 3, 4, 5, 6, 7, 8, 11]);
+    assert_eq!(bed.queue.status().counters.lost, 2);
+}
+
+#[test]
+fn r9_a_missing_segment_is_reported_as_lost_with_its_range_and_the_rest_is_read() {
+    let bed = Bed::new();
+    bed.append_all(0..100);
+    let disk = bed.close();
+    let second = segments(&disk)[1].clone();
+    let range = {
+        let bytes = disk.bytes(&second).expect("bytes");
+        let seq = |at: usize| u64::from_le_bytes(bytes[at + 8..at + 16].try_into().expect("eight bytes"));
+        let records: Vec<_> = frames(&bytes).into_iter().filter(|f| f.1 == 2).collect();
+        seq(records[0].0)..seq(records[records.len() - 1].0) + 1
+    };
+    disk.take(&second);
+
+    let bed = Bed::on(disk, options());
+
+    assert_eq!(bed.seqs(), [numbers(1..range.start), numbers(range.end..101)].concat());
+    assert_eq!(bed.queue.status().losses, [Seq::new(range.start)..Seq::new(range.end)]);
+    bed.ack(1..101);
+    assert_eq!(bed.queue.status().cursor, Seq::new(101), "the gap does not hold the cursor back");
+}
+
+#[test]
+fn r9_a_segment_removed_while_the_queue_is_open_is_reported_and_passed_over() {
+    let bed = Bed::new();
+    bed.append_all(0..100);
+    bed.disk.take(&bed.segments()[1].clone());
+
+    let seqs = bed.seqs();
+
+    let status = bed.queue.status();
+    assert_eq!(status.losses.len(), 1);
+    assert_eq!(seqs.len() as u64 + status.counters.lost, 100);
+}
+
+#[test]
+fn r12_a_segment_with_an_unreadable_header_is_kept_as_evidence_and_its_records_reported() {
+    let bed = Bed::new();
+    bed.append_all(0..100);
+    let disk = bed.close();
+    edit(&disk, 1, |bytes| bytes[40] ^= 1);
+
+    let bed = Bed::on(disk, options());
+
+    assert_eq!(bed.queue.recovery().ignored.len(), 1);
+    let seqs = bed.seqs();
+    let status = bed.queue.status();
+    assert_eq!(status.losses.len(), 1);
+    assert_eq!(seqs.len() as u64 + status.counters.lost, 100);
+    assert_eq!(bed.append("next"), Seq::new(101));
+}
+
+#[test]
+fn r13_an_interrupted_creation_is_removed_and_its_ordinal_taken_again_or_passed() {
+    let header_only = {
+        let bed = Bed::new();
+        bed.append("one");
+        let disk = bed.close();
+        disk.bytes(&segments(&disk)[0]).expect("bytes")[..HEADER].to_vec()
+    };
+    for (what, bytes) in [
+        ("empty", Vec::new()),
+        ("short", b"TIDEGATE".to_vec()),
+        ("zeros", vec![0; 10_000]),
+        ("half a header", header_only[..2000].to_vec()),
+        ("header only", header_only.clone()),
+        ("header and zeros", [header_only.clone(), vec![0; START_FRAME]].concat()),
+    ] {
+        let bed = Bed::new();
+        bed.append_all(0..5);
+        let disk = bed.close();
+        let next = segments(&disk)[0].with_file_name(format!("{:020}.seg", 2));
+        disk.put(&next, bytes);
+
+        let bed = Bed::on(disk, options());
+
+        assert_eq!(bed.segments().len(), 1, "{what}");
+        assert_eq!(bed.append("next"), Seq::new(6), "{what}");
+        assert_eq!(bed.reopen().seqs(), numbers(1..7), "{what}");
+    }
+}
+
+#[test]
+fn r14_unknown_files_are_ignored_and_listed() {
+    let bed = Bed::new();
+    bed.append_all(0..5);
+    let disk = bed.close();
+    let folder = segments(&disk)[0].parent().expect("a folder").to_owned();
+    disk.put(&folder.join(".DS_Store"), b"text".to_vec());
+    disk.put(&folder.join("1.seg"), b"text".to_vec());
+
+    let bed = Bed::on(disk, options());
+
+    assert_eq!(bed.seqs(), numbers(1..6));
+    assert_eq!(bed.queue.recovery().ignored.len(), 2);
+}
+
+#[test]
+fn r14_a_symlinked_segment_is_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let open = || {
+        let dir = QueueDir::open(folder.path(), QueueDirOptions::default()).expect("it opens");
+        dir.queue("q", QueueOptions::default()).expect("it opens")
+    };
+    append(&open(), "one", Durability::Synced);
+    let queue_folder = std::fs::read_dir(folder.path())
+        .expect("list")
+        .filter_map(Result::ok)
+        .find(|entry| entry.file_name().to_string_lossy().starts_with("q-"))
+        .expect("the queue's folder")
+        .path();
+    let link = queue_folder.join(format!("{:020}.seg", 7));
+    std::os::unix::fs::symlink(queue_folder.join(format!("{:020}.seg", 1)), &link).expect("link");
+
+    let queue = open();
+
+    assert_eq!(queue.status().queued, 1);
+    assert_eq!(queue.recovery().ignored.len(), 1);
+    assert!(link.symlink_metadata().expect("it stays").is_symlink());
+}
+
+#[test]
+fn r17_a_crash_at_every_step_of_recovery_is_one_more_crash_to_recover_from() {
+    let bed = Bed::new();
+    bed.append_all(0..46);
+    bed.ack(1..30);
+    for number in 46..50 {
+        append(&bed.queue, &padded(number), Durability::Written);
+    }
+    let image = bed.disk.crash(Crash::Process);
+    drop(bed);
+    let last = segments(&image).len() - 1;
+    edit(&image, last, |bytes| {
+        let records = frames(bytes).iter().filter(|f| f.1 == 2).count();
+        let hole = record_at(bytes, records - 3);
+        bytes[hole..hole + 100].fill(0);
+        bytes.extend_from_slice(&[7; 333]);
+    });
+    let expected = {
+        let bed = Bed::on(image.crash(Crash::Process), options());
+        bed.seqs()
+    };
+
+    for step in 0..60 {
+        let disk = image.crash(Crash::Process);
+        disk.power_off_after(step);
+        if let Ok(dir) = QueueDir::open_on(Arc::new(disk.clone()), dir_path(), &dir_options()) {
+            drop(dir.queue("q", options()));
+        }
+        for seed in 0..4 {
+            let bed = Bed::on(disk.crash(Crash::Power { seed }), options());
+            assert_eq!(bed.seqs(), expected, "power failed at step {step}, seed {seed}");
+            let next = bed.append("after");
+            let bed = bed.crash(Crash::PowerAllLost);
+            assert_eq!(bed.seqs(), [expected.clone(), vec![next.get()]].concat());
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The one helper module: a queue on the simulated disk, and what a consumer would see of it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_store::sim::{Crash, SimDisk};
+use tidegate_store::{Durability, Queue, QueueDir, QueueDirOptions, QueueOptions, Record, Seq};
+
+/// Small enough that every test rolls over several segments.
+pub(crate) const SEGMENT_BYTES: u64 = 8 << 10;
+
+pub(crate) struct Bed {
+    pub(crate) disk: SimDisk,
+    /// Dropped before the directory: fields drop in order.
+    pub(crate) queue: Queue,
+    pub(crate) dir: QueueDir,
+}
+
+pub(crate) fn options() -> QueueOptions {
+    QueueOptions::default().segment_bytes(SEGMENT_BYTES)
+}
+
+pub(crate) fn dir_path() -> &'static Path {
+    Path::new("/q")
+}
+
+/// Acknowledgements are persisted when a test says so (by closing), not by time.
+pub(crate) fn dir_options() -> QueueDirOptions {
+    let mut options = QueueDirOptions::default();
+    options.index_flush_interval = Duration::from_secs(3600);
+    options
+}
+
+impl Bed {
+    pub(crate) fn new() -> Bed {
+        Bed::on(SimDisk::new(), options())
+    }
+
+    pub(crate) fn on(disk: SimDisk, options: QueueOptions) -> Bed {
+        let dir =
+            QueueDir::open_on(Arc::new(disk.clone()), dir_path(), &dir_options()).expect("the folder opens");
+        let queue = dir.queue("q", options).expect("the queue opens");
+        Bed { disk, queue, dir }
+    }
+
+    /// Crashes and opens what is left.
+    pub(crate) fn crash(self, crash: Crash) -> Bed {
+        let disk = self.disk.crash(crash);
+        drop(self);
+        Bed::on(disk, options())
+    }
+
+    /// Closes in order and opens again.
+    pub(crate) fn reopen(self) -> Bed {
+        let Bed { disk, queue, dir } = self;
+        queue.close();
+        drop((queue, dir));
+        Bed::on(disk, options())
+    }
+
+    /// Closes in order; what is on the disk may then be damaged by hand.
+    pub(crate) fn close(self) -> SimDisk {
+        let Bed { disk, queue, dir } = self;
+        queue.close();
+        drop((queue, dir));
+        disk
+    }
+
+    pub(crate) fn append(&self, value: &str) -> Seq {
+        append(&self.queue, value, Durability::Synced)
+    }
+
+    pub(crate) fn append_all(&self, values: std::ops::Range<u64>) {
+        for value in values {
+            self.append(&padded(value));
+        }
+    }
+
+    pub(crate) fn ack(&self, range: std::ops::Range<u64>) {
+        self.queue.ack(Seq::new(range.start)..Seq::new(range.end));
+    }
+
+    /// Everything that a reader gets now: sequence numbers and values.
+    pub(crate) fn read(&self) -> Vec<(u64, String)> {
+        read(&self.queue)
+    }
+
+    pub(crate) fn seqs(&self) -> Vec<u64> {
+        self.read().into_iter().map(|(seq, _)| seq).collect()
+    }
+
+    pub(crate) fn segments(&self) -> Vec<PathBuf> {
+        segments(&self.disk)
+    }
+}
+
+/// A value long enough that a few dozen fill a segment.
+pub(crate) fn padded(number: u64) -> String {
+    format!("{number:0>200}")
+}
+
+pub(crate) fn append(queue: &Queue, value: &str, durability: Durability) -> Seq {
+    let record = Record { key: Some(b"key"), value: value.as_bytes(), ..Record::default() };
+    queue.append(&record, durability).and_then(tidegate_store::Ticket::wait).expect("the append succeeds")
+}
+
+pub(crate) fn read(queue: &Queue) -> Vec<(u64, String)> {
+    let mut reader = queue.reader();
+    let mut all = Vec::new();
+    while let Some(entry) = reader.next().expect("the disk answers") {
+        let record = entry.record().expect("the payload is a record");
+        all.push((entry.seq.get(), String::from_utf8_lossy(record.value).into_owned()));
+    }
+    all
+}
+
+pub(crate) fn segments(disk: &SimDisk) -> Vec<PathBuf> {
+    disk.files(dir_path()).into_iter().filter(|path| path.extension().is_some_and(|e| e == "seg")).collect()
+}
+
+pub(crate) fn numbers(range: std::ops::Range<u64>) -> Vec<u64> {
+    range.collect()
+}
