@@ -1,0 +1,210 @@
+//! A target at work: its queue, and the drain that carries it to Kafka. Also how both are made from configuration.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tidegate_delivery::kafka::{
+    ClientCertificate, Compression, KafkaProducer, KafkaSettings, Partitioner, Sasl, SaslMechanism, Secret,
+    Tls,
+};
+use tidegate_delivery::{Connect, Drain, DrainSettings, OpenDeadLetters, TargetState, TargetStatus};
+use tidegate_notify::config::{self, Acks, Codec, Mechanism};
+use tidegate_notify::{Arn, TargetConfig, TargetId};
+use tidegate_store::{Queue, QueueDir, QueueDirOptions, QueueOptions};
+
+use crate::load::secret;
+
+/// One target of an engine.
+#[derive(Debug)]
+pub struct Target {
+    id: TargetId,
+    arn: Arn,
+    queue: Queue,
+    drain: Mutex<Delivery>,
+}
+
+/// The drain, or what it left when it ended.
+#[derive(Debug)]
+enum Delivery {
+    Running(Drain),
+    Stopped(TargetStatus),
+}
+
+impl Target {
+    /// The target's identifier.
+    #[must_use]
+    pub fn id(&self) -> &TargetId {
+        &self.id
+    }
+
+    /// The target's name in rules.
+    #[must_use]
+    pub fn arn(&self) -> &Arn {
+        &self.arn
+    }
+
+    /// The queue that keeps its events until Kafka has them.
+    #[must_use]
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// What its delivery is doing.
+    #[must_use]
+    pub fn delivery(&self) -> TargetStatus {
+        match &*self.drain() {
+            Delivery::Running(drain) => drain.status(),
+            Delivery::Stopped(status) => status.clone(),
+        }
+    }
+
+    /// Blocks until `condition` holds for the state of the delivery, or for `timeout`; returns the state then. It is
+    /// looked at whenever the state changes. A shutdown waits for it to return.
+    pub fn wait(&self, timeout: Duration, condition: impl FnMut(&TargetStatus) -> bool) -> TargetStatus {
+        match &*self.drain() {
+            Delivery::Running(drain) => drain.wait(timeout, condition),
+            Delivery::Stopped(status) => status.clone(),
+        }
+    }
+
+    fn drain(&self) -> MutexGuard<'_, Delivery> {
+        self.drain.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the queue and starts the drain.
+    pub(crate) fn start(config: &TargetConfig, arn: Arn, dirs: &mut QueueDirs) -> Result<Target, String> {
+        let settings = kafka_settings(config)?;
+        settings.check().map_err(|error| error.to_string())?;
+        let dir = dirs.open(&config.queue_dir)?;
+        let options = QueueOptions::default().queue_limit(config.queue_limit);
+        let queue = dir.queue(config.id.as_str(), options).map_err(|error| error.to_string())?;
+        let mut drain = DrainSettings::new(config.id.as_str(), &config.topic);
+        drain.identity_header = config.headers;
+        let dead_letters = dead_letters(dir, &config.id);
+        let drain = Drain::start(queue.clone(), drain, connect(settings), Some(dead_letters))
+            .map_err(|error| format!("cannot start the drain's thread: {error}"))?;
+        Ok(Target { id: config.id.clone(), arn, queue, drain: Mutex::new(Delivery::Running(drain)) })
+    }
+
+    /// Stops the delivery after at most `grace`, then closes the queue. What is not delivered stays. A second call
+    /// changes nothing.
+    pub(crate) fn shutdown(&self, grace: Duration) {
+        let mut drain = self.drain();
+        if let Delivery::Running(running) = &*drain {
+            let stopped = Delivery::Stopped(running.status());
+            if let Delivery::Running(running) = std::mem::replace(&mut *drain, stopped) {
+                let summary = running.shutdown(grace);
+                if let Delivery::Stopped(status) = &mut *drain {
+                    (status.state, status.counters, status.in_flight) =
+                        (TargetState::Stopped, summary.counters, 0);
+                }
+            }
+        }
+        self.queue.close();
+    }
+}
+
+/// The queue of records that Kafka will never take: beside the target's own. No target can have its name, since an
+/// identifier has no slash.
+fn dead_letters(dir: QueueDir, id: &TargetId) -> OpenDeadLetters {
+    let name = format!("{}/dead-letters", id.as_str());
+    Box::new(move || {
+        let options = QueueOptions::default().queue_limit(u64::MAX);
+        dir.queue(&name, options).map_err(Into::into)
+    })
+}
+
+fn connect(settings: KafkaSettings) -> Connect {
+    Box::new(move |signal| Ok(Box::new(KafkaProducer::connect(&settings, signal)?)))
+}
+
+/// The queue_dirs of an engine, each opened once however many targets share it.
+#[derive(Debug, Default)]
+pub(crate) struct QueueDirs(HashMap<PathBuf, QueueDir>);
+
+impl QueueDirs {
+    fn open(&mut self, path: &Path) -> Result<QueueDir, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("queue_dir {}: {error}", path.display());
+        std::fs::create_dir_all(path).map_err(|error| failed(&error))?;
+        // Two spellings of one folder are one folder: a link in between is resolved once, here.
+        let real = path.canonicalize().map_err(|error| failed(&error))?;
+        if let Some(dir) = self.0.get(&real) {
+            return Ok(dir.clone());
+        }
+        let dir = QueueDir::open(&real, QueueDirOptions::default()).map_err(|error| failed(&error))?;
+        self.0.insert(real, dir.clone());
+        Ok(dir)
+    }
+}
+
+/// What a target's configuration means to the Kafka client.
+fn kafka_settings(target: &TargetConfig) -> Result<KafkaSettings, String> {
+    let mut settings = KafkaSettings::new(target.brokers.iter().map(ToString::to_string));
+    settings.client_id = format!("tidegate-{}", target.id.as_str());
+    settings.tls = target.tls.as_ref().map(tls);
+    settings.sasl = target.sasl.as_ref().map(sasl).transpose()?;
+    settings.compression = match target.compression.codec {
+        Codec::None => Compression::None,
+        Codec::Gzip => Compression::Gzip,
+        Codec::Snappy => Compression::Snappy,
+        Codec::Zstd => Compression::Zstd,
+        _ => Compression::Lz4,
+    };
+    settings.partitioner = match target.partitioner {
+        config::Partitioner::Murmur2Random | config::Partitioner::Murmur2 => Partitioner::Murmur2,
+        config::Partitioner::ConsistentRandom | config::Partitioner::Consistent => Partitioner::Consistent,
+        config::Partitioner::Random => Partitioner::Random,
+        _ => Partitioner::Fnv1a,
+    };
+    if let Some(timeout) = target.batch_commit_timeout {
+        settings.linger = timeout;
+    }
+    if let Some(size) = target.batch_size {
+        settings.properties.insert("batch.num.messages".to_owned(), size.to_string());
+    }
+    if let Some(level) = target.compression.level {
+        settings.properties.insert("compression.level".to_owned(), level.to_string());
+    }
+    for (name, setting) in target.settings.properties() {
+        settings.properties.insert(name.to_owned(), setting.value().to_owned());
+    }
+    if target.acks != Acks::All {
+        tracing::warn!(target_id = %target.id, acks = target.acks.as_str(), "acks stays at all: with less, delivered events are lost when a broker fails");
+    }
+    Ok(settings)
+}
+
+fn tls(from: &config::Tls) -> Tls {
+    let mut tls = Tls::default();
+    tls.ca.clone_from(&from.ca);
+    tls.skip_verify = from.skip_verify;
+    tls.client = from.client.as_ref().map(|client| ClientCertificate {
+        certificate: client.cert.clone(),
+        key: client.key.clone(),
+        key_password: None,
+    });
+    tls
+}
+
+fn sasl(from: &config::Sasl) -> Result<Sasl, String> {
+    let mechanism = match from.mechanism {
+        Mechanism::ScramSha256 => SaslMechanism::ScramSha256,
+        Mechanism::ScramSha512 => SaslMechanism::ScramSha512,
+        _ => SaslMechanism::Plain,
+    };
+    let password = Secret::new(secret(&from.password)?);
+    Ok(Sasl { mechanism, username: from.username.clone(), password })
+}
+
+/// What has become of a target that the configuration names.
+#[derive(Debug)]
+pub(crate) enum Slot {
+    Working(Arc<Target>),
+    /// Its configuration or its queue_dir does not work: every event for it is refused, with this reason.
+    Broken {
+        arn: Arn,
+        reason: Arc<str>,
+    },
+}
