@@ -57,5 +57,6 @@ fn start_logging(command: &Command) {
     let quiet = matches!(command, Command::Demo(_) | Command::DemoWorker(_) | Command::Queue(_));
     let default = if quiet { "error" } else { "info" };
     let filter = EnvFilter::try_from_env("TIDEGATE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).init();
 }

@@ -74,6 +74,7 @@ struct Stage {
     delivered: Vec<Attempt>,
     fatal: Option<Arc<str>>,
     health: Health,
+    reports_purged: bool,
     signal: Option<Arc<Signal>>,
 }
 
@@ -90,6 +91,7 @@ impl Script {
             delivered: Vec::new(),
             fatal: None,
             health: Health { up: Some(true), problem: None },
+            reports_purged: true,
             signal: None,
         };
         Script { inner: Arc::new(Inner { stage: Mutex::new(stage), changed: Condvar::new() }) }
@@ -159,6 +161,11 @@ impl Script {
         let mut stage = self.stage();
         stage.fatal = Some(reason.into());
         stage.poke();
+    }
+
+    /// From now on clients do not report what they are told to give up, as one that hangs.
+    pub fn ignore_purges(&self) {
+        self.stage().reports_purged = false;
     }
 
     /// Sets what is known about the connection.
@@ -260,6 +267,9 @@ impl Producer for ScriptedProducer {
 
     fn purge(&mut self) {
         let mut stage = self.script.stage();
+        if !stage.reports_purged {
+            return;
+        }
         let held = std::mem::take(&mut stage.held);
         let purged = Outcome::retry(RetryKind::Unconfirmed, "purged");
         stage.ready.extend(held.into_iter().map(|attempt| (attempt, Some(purged.clone()))));

@@ -20,6 +20,9 @@ use crate::segment::{ActiveSegment, FORMAT_VERSION, NewSegment, SegmentHeader, S
 /// How long the committer waits for the producers that it has just woken, so that they share the next sync instead of
 /// taking turns. About a third of a sync; never after a group of one.
 const GATHER: Duration = Duration::from_micros(60);
+/// What was written without anyone waiting for a sync is synced at the latest after this time, so that `durable`, and
+/// with it the cursor, follow also where appends never pause.
+const SYNC_BEHIND: Duration = Duration::from_secs(1);
 /// The write buffers are given back when a large record has made them larger than this.
 const BUFFER_BYTES_KEPT: usize = 2 * GROUP_BYTES_MAX;
 /// Ordinals that are tried when files are in the way; more means that something else writes here.
@@ -43,8 +46,8 @@ pub(crate) struct Committer {
     tail: Tail,
     /// Sequence numbers that were given out and whose records failed; the next write states them.
     gap: Option<Range<Seq>>,
-    /// Whether something was written that no sync has covered.
-    unsynced: bool,
+    /// Since when something was written that no sync has covered.
+    unsynced: Option<Instant>,
     /// Failed syncs since the last that succeeded.
     sync_failures: u32,
     /// The buffer that is not filling.
@@ -98,7 +101,7 @@ impl Committer {
     pub(crate) fn start(shared: Arc<Shared>, tail: Tail) -> Result<JoinHandle<()>, OpenError> {
         let folder = shared.home.folder.clone();
         let committer =
-            Committer { shared, tail, gap: None, unsynced: false, sync_failures: 0, frames: Vec::new() };
+            Committer { shared, tail, gap: None, unsynced: None, sync_failures: 0, frames: Vec::new() };
         thread::Builder::new()
             .name("tidegate-commit".to_owned())
             .spawn(move || {
@@ -188,7 +191,8 @@ impl Committer {
         let write_error = written.as_ref().err().map(|(_, error)| error.clone());
         let written = written.map_or_else(|(written, _)| written, |()| taken.end);
         self.burn(written..taken.end);
-        let sync_error = if taken.sync && written > first { self.sync().err() } else { None };
+        let due = taken.sync || self.unsynced.is_some_and(|since| since.elapsed() > SYNC_BEHIND);
+        let sync_error = if due && written > first { self.sync().err() } else { None };
         self.publish(taken.records - taken.end.since(written), taken.end);
         if let Some(error) = write_error.as_ref().or(sync_error.as_ref()) {
             tracing::warn!(queue = %self.shared.home.name, first = first.get(), next = taken.end.get(), %error, "append failed");
@@ -248,7 +252,7 @@ impl Committer {
         }
         segment.next = next;
         segment.records += records;
-        self.unsynced = true;
+        self.unsynced.get_or_insert_with(Instant::now);
         self.gap = None;
         if let Some(watermark) = watermark {
             self.stated(watermark);
@@ -310,7 +314,7 @@ impl Committer {
         if let Some(segment) = self.tail.active.take() {
             self.tail.previous = segment.as_previous();
         }
-        self.unsynced = false;
+        self.unsynced = None;
     }
 
     /// Begins a new segment whose first record is `base`.
@@ -362,10 +366,11 @@ impl Committer {
     }
 
     fn synced(&mut self) {
-        self.unsynced = false;
+        self.unsynced = None;
         self.sync_failures = 0;
         let Some(segment) = &self.tail.active else { return };
         let mut state = self.shared.lock();
+        let cursor = state.cursor();
         state.durable = state.durable.max(segment.next);
         state.hint = Some(Hint {
             ordinal: segment.ordinal,
@@ -374,7 +379,9 @@ impl Committer {
             chain: segment.chain,
             records: segment.records,
         });
-        state.check();
+        // What was acknowledged before it was durable moves the cursor only now.
+        let moved = state.cursor().since(cursor);
+        self.shared.moved(state, moved);
     }
 
     /// The kernel may have dropped the pages and forgotten: a second sync of this file would say `Ok` and mean
@@ -418,12 +425,12 @@ impl Committer {
     /// Whether the log should state something that it does not yet.
     fn has_news(&self, state: &State) -> bool {
         let watermark = Watermark { durable: state.durable, cursor: state.cursor() };
-        self.tail.active.is_some() && (self.unsynced || watermark != self.tail.watermark)
+        self.tail.active.is_some() && (self.unsynced.is_some() || watermark != self.tail.watermark)
     }
 
     /// After a pause: what was written is made durable, and a watermark states it.
     fn idle(&mut self) {
-        if self.unsynced && self.sync().is_err() {
+        if self.unsynced.is_some() && self.sync().is_err() {
             return;
         }
         self.state_watermark();
@@ -452,7 +459,7 @@ impl Committer {
 
     /// On close: everything written is durable, and the log says so.
     fn finish(mut self) {
-        if self.unsynced && self.sync().is_err() {
+        if self.unsynced.is_some() && self.sync().is_err() {
             return;
         }
         if self.state_watermark()

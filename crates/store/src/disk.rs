@@ -141,6 +141,10 @@ pub struct RealDisk;
 
 impl sealed::Sealed for RealDisk {}
 
+#[cfg_attr(
+    not(feature = "sim"),
+    expect(clippy::unnecessary_wraps, reason = "with the simulated disk there is another kind of handle")
+)]
 fn real(file: &Handle) -> io::Result<&File> {
     match &file.0 {
         HandleInner::Real(file) => Ok(file),

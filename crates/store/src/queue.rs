@@ -258,7 +258,7 @@ impl Shared {
     }
 
     /// After the cursor may have moved: it is to be persisted, and stated in a watermark.
-    fn moved(&self, mut state: MutexGuard<'_, State>, fresh: u64) {
+    pub(crate) fn moved(&self, mut state: MutexGuard<'_, State>, fresh: u64) {
         if fresh == 0 {
             return;
         }

@@ -382,6 +382,40 @@ fn a_broken_client_is_replaced_and_nothing_is_lost_or_out_of_order() {
 }
 
 #[test]
+fn a_client_that_hangs_is_dropped_without_its_reports() {
+    let bench = Bench::new(|attempt| if attempt.client == 1 { Answer::Hold } else { deliver() });
+    bench.script.ignore_purges();
+    bench.append(&["k", "k"]);
+    let drain = bench.start();
+    assert!(bench.script.wait(|script| script.held().len() == 2));
+
+    bench.script.break_client("hangs");
+
+    assert_delivered(&drain, 2);
+    assert_eq!(bench.log()["k"], ["0", "1"]);
+}
+
+#[test]
+fn what_is_still_in_flight_is_not_sent_again_with_what_failed() {
+    let bench = Bench::new(|attempt| match (attempt.seq.get(), attempt.nth) {
+        (1, 1) => fail(RetryKind::Transient),
+        (2, _) => Answer::Hold,
+        _ => deliver(),
+    });
+    bench.append(&["a", "b"]);
+    let drain = bench.start();
+    assert_delivered(&drain, 1);
+
+    bench.append(&["c"]);
+    assert_delivered(&drain, 2);
+    bench.script.release(&[Seq::new(2)], &Outcome::Delivered);
+
+    assert_delivered(&drain, 3);
+    let seqs: Vec<u64> = bench.script.attempts().iter().map(|attempt| attempt.seq.get()).collect();
+    assert_eq!(seqs, [1, 2, 1, 3]);
+}
+
+#[test]
 fn a_client_that_cannot_be_made_is_the_state_and_is_tried_again() {
     let bench = Bench::new(|_| deliver());
     bench.append(&["a"]);
@@ -591,4 +625,45 @@ fn a_closed_queue_is_delivered_to_its_end_after_it_is_opened_again() {
 
     assert_delivered(&drain, 1);
     assert_eq!(queue.status().cursor.get(), 2);
+}
+
+#[test]
+fn a_payload_that_is_no_record_is_rejected_and_its_dead_letter_keeps_every_byte() {
+    let bench = Bench::new(|_| deliver());
+    let payload = [0xff; 5];
+    let entry = tidegate_store::Entry { seq: Seq::new(1), payload: &payload };
+    let mut flight = flight::Flight::new(bench.queue.clone(), Arc::new(Bench::settings()));
+
+    assert_eq!(flight.send(&entry), flight::Sent::Refused);
+    flight.collect();
+
+    assert_eq!(flight.window.rejects(), 1);
+    let failure = flight.failures.of(entry.seq).expect("a reason").clone();
+    let dead = bench.dead.clone();
+    let mut letters = crate::dead_letter::DeadLetters::new(Some(Box::new(move || Ok(dead.clone()))));
+    letters.bury(&entry, &failure).expect("a dead letter");
+    let mut reader = bench.dead.reader();
+    let letter = reader.next().expect("readable").expect("a dead letter");
+    let letter = letter.record().expect("a record");
+    assert_eq!(letter.value, payload);
+    assert!(text(letter.headers[0].value).contains("is not a record"));
+}
+
+#[test]
+fn a_record_that_the_store_no_longer_has_is_counted_and_holds_nobody_up() {
+    let bench = Bench::new(|attempt| match (attempt.seq.get(), attempt.nth) {
+        (1 | 3, 1) => Answer::Hold,
+        _ => deliver(),
+    });
+    bench.append(&["a", "b", "c"]);
+    let drain = bench.start();
+    assert!(bench.script.wait(|script| script.held().len() == 2));
+
+    // As if an operator had purged it.
+    bench.queue.ack(Seq::new(1)..Seq::new(2));
+    bench.script.release(&[Seq::new(1), Seq::new(3)], &Outcome::retry(RetryKind::Transient, "not now"));
+
+    let status = assert_delivered(&drain, 2);
+    assert_eq!((status.counters.vanished, status.unacknowledged), (1, 0));
+    assert_eq!(bench.cursor(), 4);
 }

@@ -237,3 +237,19 @@ fn an_overview_needs_no_lock_and_shows_where_an_open_queue_stands() {
     assert_eq!((closed.start, closed.cursor, closed.durable), (Seq::new(1), Seq::new(4), Seq::new(11)));
     assert_eq!((closed.segments, closed.damage.len(), closed.uuid), (1, 0, queue.uuid()));
 }
+
+#[test]
+fn records_acknowledged_before_they_were_durable_are_not_returned_again() {
+    let bed = Bed::new();
+    for number in 0..10 {
+        append(&bed.queue, &padded(number), Durability::Written);
+    }
+    bed.ack(1..11);
+    let status = bed.queue.status();
+    assert!(status.cursor <= status.durable, "a cursor never promises more than the log keeps");
+
+    let bed = bed.reopen();
+
+    assert_eq!(bed.queue.status().cursor, Seq::new(11));
+    assert_eq!(bed.seqs(), []);
+}

@@ -1,6 +1,7 @@
 //! What the store promises, each promise a test. Most run on the simulated disk, so that crashes are exact.
 
 mod crash;
+mod format;
 mod journey;
 mod limits;
 mod recovery;
