@@ -301,6 +301,7 @@ pub(crate) struct Outline {
     pub(crate) file: Handle,
     pub(crate) len: u64,
     pub(crate) seg_start: Option<(Seq, SegStart)>,
+    /// The seal, with the chain of the whole segment: what the next one states.
     pub(crate) seal: Option<(Seq, Seal)>,
 }
 
@@ -316,22 +317,25 @@ impl Outline {
         let mut bytes = [0; frame::frame_bytes(SegStart::BYTES)];
         let filled = read_full_at(disk, &file, &mut bytes, header.bytes() as u64).at("read", path)?;
         let seg_start = whole(&bytes[..filled], salt, Kind::SegStart)
-            .and_then(|(seq, payload)| Some((seq, SegStart::decode(payload)?)));
+            .and_then(|(header, payload)| Some((header.seq, SegStart::decode(payload)?)));
         let mut bytes = [0; Seal::FRAME_BYTES];
         let at = len.saturating_sub(Seal::FRAME_BYTES as u64);
         let filled = read_full_at(disk, &file, &mut bytes, at).at("read", path)?;
         let seal = whole(&bytes[..filled], salt, Kind::Seal)
-            .and_then(|(seq, payload)| Some((seq, Seal::decode(payload)?)))
+            .and_then(|(header, payload)| {
+                let seal = Seal::decode(payload)?;
+                Some((header.seq, Seal { chain: header.chain(seal.chain), ..seal }))
+            })
             .filter(|(_, seal)| seal.position == at);
         Ok(Ok(Outline { header, file, len, seg_start, seal }))
     }
 }
 
-/// The sequence number and payload of the frame at the start of `bytes`, if it is whole and of this kind.
-fn whole(bytes: &[u8], salt: Salt, kind: Kind) -> Option<(Seq, &[u8])> {
+/// Header and payload of the frame at the start of `bytes`, if it is whole and of this kind.
+fn whole(bytes: &[u8], salt: Salt, kind: Kind) -> Option<(frame::FrameHeader, &[u8])> {
     let frame::Probe::Header(header) = frame::FrameHeader::probe(bytes, salt) else { return None };
     let payload = bytes.get(frame::HEADER_BYTES..frame::HEADER_BYTES + header.len as usize)?;
-    (header.kind == kind && header.payload_is_whole(payload, salt)).then_some((header.seq, payload))
+    (header.kind == kind && header.payload_is_whole(payload, salt)).then_some((header, payload))
 }
 
 /// What every room of the store needs to reach the files of one queue.

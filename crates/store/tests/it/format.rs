@@ -126,6 +126,28 @@ fn a_sealed_segment_ends_with_its_seal_and_the_next_one_says_what_it_held() {
 }
 
 #[test]
+fn the_chain_is_the_same_whether_the_next_segment_follows_at_once_or_after_a_restart() {
+    let bed = Bed::new();
+    bed.append_all(0..14);
+    let disk = bed.close();
+    // The first segment is sealed by hand-over: what remains is a sealed last segment.
+    let bed = Bed::on(disk, options());
+    bed.append_all(14..20);
+    let disk = bed.close();
+    assert_eq!(segments(&disk).len(), 2);
+    let stated = |disk: &SimDisk| u32_at(&disk.bytes(&segments(disk)[1]).expect("bytes"), 4096 + 24 + 16);
+    let at_once = stated(&disk);
+    let second = segments(&disk)[1].clone();
+    disk.take(&second);
+    disk.lose_index();
+
+    let bed = Bed::on(disk, options());
+    bed.append("after the restart");
+
+    assert_eq!(stated(&bed.disk), at_once);
+}
+
+#[test]
 fn a_frame_from_another_place_never_validates() {
     let bed = Bed::new();
     bed.append_all(0..3);
