@@ -255,6 +255,35 @@ impl SimDisk {
     }
 }
 
+/// Opens a queue whose only segment has these bytes, reads all of it, appends, acknowledges, reads again. Panics if any
+/// of that does not go on; what the bytes hold does not matter.
+///
+/// # Panics
+/// If a promise is broken.
+pub fn survive_segment(bytes: &[u8]) {
+    let disk = SimDisk::new();
+    let queues = Path::new("/q");
+    let folder = queues.join(crate::segment::folder_name("q"));
+    disk.create_dir_all(&folder).expect("a fresh disk takes folders");
+    disk.put(&crate::segment::path(&folder, 1), bytes.to_vec());
+    let options = crate::QueueDirOptions::default();
+    let dir = crate::QueueDir::open_on(Arc::new(disk), queues, &options).expect("it opens");
+    let queue = dir.queue("q", crate::QueueOptions::default()).expect("damage never keeps it from opening");
+    let mut reader = queue.reader();
+    let mut last = crate::Seq::new(0);
+    while let Some(entry) = reader.next().expect("the disk answers") {
+        assert!(entry.seq > last, "sequence numbers rise");
+        last = entry.seq;
+    }
+    let ticket = queue.append(&crate::Record::default(), crate::Durability::Synced);
+    // Only a log that has used up all numbers there are refuses.
+    let Ok(seq) = ticket.and_then(crate::Ticket::wait) else { return };
+    assert!(seq > last, "a number is never used twice");
+    queue.ack(crate::Seq::new(0)..seq);
+    assert_eq!(queue.status().cursor, seq, "no gap holds the cursor back");
+    assert_eq!(reader.next().expect("the disk answers").map(|entry| entry.seq), Some(seq));
+}
+
 impl World {
     fn new_file(&mut self, path: &Path) -> u64 {
         let node = self.next_node;
