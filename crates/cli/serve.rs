@@ -73,13 +73,22 @@ async fn serve(args: &ServeArgs, config: Config) -> anyhow::Result<()> {
     println!("listening on http://{address}");
 
     let router = http::router(engine.clone(), args.body_bytes_max);
-    let ended = async move {
-        tokio::select! {
-            _ = terminate.recv() => tracing::info!("SIGTERM: ending"),
-            _ = interrupt.recv() => tracing::info!("SIGINT: ending"),
-        }
-    };
-    axum::serve(listener, router).with_graceful_shutdown(ended).await.context("the HTTP server ended")?;
+    let (tell, told) = tokio::sync::watch::channel(());
+    let mut ending = told.clone();
+    let server = axum::serve(listener, router).with_graceful_shutdown(async move {
+        // An error means that the sender is gone, which is the end as well.
+        let _ = ending.changed().await;
+    });
+    let server = tokio::spawn(server.into_future());
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("SIGTERM: ending"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: ending"),
+    }
+    tell.send_replace(());
+    // A request that is never finished must not keep the daemon from ending: its sender has no answer, and knows.
+    if tokio::time::timeout(args.grace, server).await.is_err() {
+        tracing::warn!("requests were still open after the grace period and are cut off");
+    }
     let report = engine.shutdown(args.grace).await;
     for (arn, counters, waiting) in report.targets {
         println!("{arn}: {} delivered, {waiting} wait on disk", counters.delivered);
