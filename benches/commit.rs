@@ -75,7 +75,8 @@ fn raw_rate(file: &mut File) -> f64 {
 
 /// The limit of many: 64 ready records a write, nobody to wake.
 fn group_rate(folder: &Path) -> f64 {
-    let mut file = OpenOptions::new().create(true).append(true).open(folder.join("raw-group")).expect("a file");
+    let mut file =
+        OpenOptions::new().create(true).append(true).open(folder.join("raw-group")).expect("a file");
     let mut rates: Vec<_> = (0..ROUNDS).map(|_| raw_groups(&mut file, 64)).collect();
     median(&mut rates)
 }

@@ -21,7 +21,8 @@ const RECORDS: u64 = 200_000;
 const RECORD_BYTES: usize = 1024;
 
 fn main() {
-    let body: Vec<u8> = (0..RECORD_BYTES).map(|i| b'a' + u8::try_from(i * 7919 % 26).expect("small")).collect();
+    let body: Vec<u8> =
+        (0..RECORD_BYTES).map(|i| b'a' + u8::try_from(i * 7919 % 26).expect("small")).collect();
     let kafka = EmbeddedKafka::start(1, &[("bare", 16), ("drained", 16)]).expect("the mock cluster starts");
     let (mut bare, mut drained) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -86,12 +87,16 @@ fn drain_rate(brokers: &str, body: &[u8]) -> f64 {
         let record = Record { key: Some(key.as_bytes()), value: body, ..Record::default() };
         drop(queue.append(&record, Durability::Buffered).expect("it is taken"));
     }
-    queue.append(&Record::default(), Durability::Synced).and_then(tidegate::store::Ticket::wait).expect("durable");
+    queue
+        .append(&Record::default(), Durability::Synced)
+        .and_then(tidegate::store::Ticket::wait)
+        .expect("durable");
 
     let settings = KafkaSettings::new([brokers]);
     let connect = Box::new(move |signal: &_| Ok(Box::new(KafkaProducer::connect(&settings, signal)?) as _));
     let start = Instant::now();
-    let drain = Drain::start(queue.clone(), DrainSettings::new("bench", "drained"), connect, None).expect("it starts");
+    let drain = Drain::start(queue.clone(), DrainSettings::new("bench", "drained"), connect, None)
+        .expect("it starts");
     let status = drain.wait(Duration::from_secs(120), |_| queue.status().cursor > Seq::new(RECORDS));
     let rate = per_second(start);
     assert!(queue.status().cursor > Seq::new(RECORDS), "{status:?}");

@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             [notify_kafka.primary]
             brokers = "{brokers}"
             topic = "bucket-events"
-            queue_dir = {folder:?}
+            queue_dir = "{folder}"
 
             [[rule]]
             bucket = "images"
@@ -29,22 +29,28 @@ async fn main() -> Result<(), Box<dyn Error>> {
             suffix = ".jpg"
             "#,
             brokers = kafka.bootstrap_servers(),
-            folder = folder.path(),
+            folder = folder.path().display(),
         )),
         std::iter::empty(),
     )?;
     let engine = Engine::open(config).await;
 
     for name in ["cat.jpg", "dog.jpg", "notes.txt"] {
-        let event = Event::builder(EventName::ObjectCreatedPut, "images", name, now_ms()).size(5120).build()?;
+        let event =
+            Event::builder(EventName::ObjectCreatedPut, "images", name, now_ms()).size(5120).build()?;
         let published = engine.publish(&event).await;
         // From here on the event survives whatever happens to this process.
-        println!("{name}: accepted by {} targets, {} refused", published.accepted.len(), published.refused.len());
+        println!(
+            "{name}: accepted by {} targets, {} refused",
+            published.accepted.len(),
+            published.refused.len()
+        );
     }
 
     let brokers = kafka.bootstrap_servers().to_owned();
     let read = tokio::task::spawn_blocking(move || {
-        let reader = TopicReader::open(&KafkaSettings::new([brokers]), "bucket-events", Duration::from_secs(10))?;
+        let reader =
+            TopicReader::open(&KafkaSettings::new([brokers]), "bucket-events", Duration::from_secs(10))?;
         let read: Vec<_> = (0..2).map_while(|_| reader.next(Duration::from_secs(10))).collect();
         Ok::<_, Box<dyn Error + Send + Sync>>(read)
     });

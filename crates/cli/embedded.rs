@@ -66,6 +66,8 @@ fn made_up() -> anyhow::Result<(TempDir, PathBuf)> {
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     let path = folder.path().join("tidegate.toml");
     let queue_dir = folder.path().join("queues");
+    // Debug of a text is a TOML string, but for characters that no temporary folder has.
+    let queue_dir = queue_dir.display().to_string();
     let text = format!(
         "[notify_kafka.primary]\nbrokers = \"127.0.0.1:9092\"\ntopic = \"bucket-events\"\nqueue_dir = {queue_dir:?}\n\n\
          [[rule]]\nbucket = \"*\"\narn = \"arn:minio:sqs::primary:kafka\"\n\

@@ -28,6 +28,11 @@ pub(crate) fn run(args: &SendArgs) -> anyhow::Result<Verdict> {
         Ok(arn) => arn.id().clone(),
         Err(_) => args.target.parse().context("a target is named by its identifier or its ARN")?,
     };
+    let known = config.targets.iter().map(|target| target.id.to_string());
+    let known: Vec<_> = known.chain(config.broken.iter().map(|broken| broken.id.clone())).collect();
+    if !known.iter().any(|known| known == id.as_str()) {
+        bail!("there is no target {:?}; there are: {}", id.as_str(), known.join(", "));
+    }
     // The others are not this command's business: their queues stay closed.
     config.targets.retain(|target| target.id == id);
     config.broken.retain(|broken| broken.id == id.as_str());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use tidegate::notify::config::Key;
 use tidegate::{Config, Engine, Envelope, Event, EventName, Target, TargetId};
 
 use crate::Verdict;
@@ -19,14 +20,18 @@ const KEYS: u64 = 500;
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<Verdict> {
-    let text = format!(
-        "[notify_kafka.demo]\nbrokers = {:?}\ntopic = {:?}\nqueue_dir = {:?}\nqueue_limit = 100000000\n\n\
-         [[rule]]\nbucket = \"*\"\narn = \"arn:minio:sqs::demo:kafka\"\n",
-        args.brokers, args.topic, args.dir
-    );
-    let config = Config::parse(Some(&text), std::iter::empty())?;
+    let id: TargetId = "demo".parse()?;
+    let settings = [
+        (Key::Enable.variable(&id), "on".to_owned()),
+        (Key::Brokers.variable(&id), args.brokers.clone()),
+        (Key::Topic.variable(&id), args.topic.clone()),
+        (Key::QueueDir.variable(&id), args.dir.display().to_string()),
+        (Key::QueueLimit.variable(&id), "100000000".to_owned()),
+    ];
+    let rule = "[[rule]]\nbucket = \"*\"\narn = \"arn:minio:sqs::demo:kafka\"\n";
+    let config = Config::parse(Some(rule), settings)?;
     let engine = Engine::open_blocking(&config);
-    let target = Arc::clone(engine.target(&"demo".parse::<TargetId>()?)?);
+    let target = Arc::clone(engine.target(&id)?);
     let runtime =
         tokio::runtime::Builder::new_current_thread().build().context("cannot start the runtime")?;
     let mut next = args.from;

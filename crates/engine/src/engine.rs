@@ -64,8 +64,7 @@ impl Engine {
     ///
     /// When this returns, every event that was durable before is on its way to Kafka again.
     pub async fn open(config: Config) -> Engine {
-        let open = tokio::task::spawn_blocking(move || Engine::open_blocking(&config)).await;
-        open.expect("opening an engine does not panic")
+        off_the_runtime(move || Engine::open_blocking(&config)).await
     }
 
     /// As [`Engine::open`], for callers without a runtime. Blocks on the disk.
@@ -154,8 +153,7 @@ impl Engine {
     /// When this returns, all that was accepted is durable, and the queue_dirs may be opened again as soon as the last
     /// clone is dropped.
     pub async fn shutdown(self, grace: Duration) -> ShutdownReport {
-        let shutdown = tokio::task::spawn_blocking(move || self.shutdown_blocking(grace)).await;
-        shutdown.expect("shutting down does not panic")
+        off_the_runtime(move || self.shutdown_blocking(grace)).await
     }
 
     /// As [`Engine::shutdown`], for callers without a runtime.
@@ -168,6 +166,14 @@ impl Engine {
             }
         });
         ShutdownReport { targets: self.targets().map(|target| left_behind(target)).collect() }
+    }
+}
+
+/// Runs what blocks on a thread for that. A panic in it goes on here.
+async fn off_the_runtime<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 

@@ -226,9 +226,15 @@ fn tell(home: &Home, report: &RecoveryReport) {
     for range in &report.missing {
         tracing::error!(%queue, first = range.start.get(), next = range.end.get(), "records are lost: the queue's folder holds no segment");
     }
-    if let Some(records) = report.redelivered_at_most {
-        let reason = report.index.as_deref().unwrap_or("the index does not know this queue");
-        tracing::warn!(%queue, records, reason, "the cursor is lost; at most so many records are delivered again");
+    match (report.redelivered_at_most, &report.index) {
+        (Some(records), Some(reason)) => {
+            tracing::warn!(%queue, records, reason, "the cursor is lost; at most so many records are delivered again");
+        }
+        // As after a crash before the first acknowledgement was persisted.
+        (Some(records), None) => {
+            tracing::info!(%queue, records, "the index has no cursor; at most so many records are delivered again");
+        }
+        (None, _) => {}
     }
     for ignored in &report.ignored {
         tracing::warn!(%queue, %ignored, "ignored");
