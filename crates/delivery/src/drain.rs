@@ -22,6 +22,9 @@ use crate::signal::Signal;
 use crate::state::{Board, Counters, TargetState, TargetStatus};
 use crate::window::WindowLimits;
 
+/// The longest grace period that means anything; a larger one is this.
+const GRACE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Which time a message carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -111,7 +114,7 @@ pub struct Drain {
     board: Arc<Board>,
     signal: Arc<Signal>,
     orders: Arc<Orders>,
-    thread: Option<JoinHandle<DrainSummary>>,
+    thread: Mutex<Option<JoinHandle<DrainSummary>>>,
 }
 
 impl Drain {
@@ -149,7 +152,7 @@ impl Drain {
             let _at_end = at_end;
             cycle.run()
         })?;
-        Ok(Drain { board, signal, orders, thread: Some(thread) })
+        Ok(Drain { board, signal, orders, thread: Mutex::new(Some(thread)) })
     }
 
     /// What the target is doing.
@@ -176,21 +179,22 @@ impl Drain {
     }
 
     /// Takes nothing more, waits at most `grace` for what is in flight, acknowledges what was delivered, and ends.
-    /// Blocks for at most `grace` and about a second in which the client gives up the rest.
-    #[must_use]
-    pub fn shutdown(mut self, grace: Duration) -> DrainSummary {
+    /// Blocks for at most `grace` (a day, if it is more) and about a second in which the client gives up the rest. A
+    /// second call says what the first left.
+    pub fn shutdown(&self, grace: Duration) -> DrainSummary {
         self.stop(grace).unwrap_or_else(|| {
-            // The thread panicked; nothing that was not acknowledged is lost.
+            // It has ended before, or its thread panicked; nothing that was not acknowledged is lost.
             let TargetStatus { counters, unacknowledged, .. } = self.status();
             DrainSummary { counters, unacknowledged }
         })
     }
 
-    fn stop(&mut self, grace: Duration) -> Option<DrainSummary> {
-        let stop_by = Instant::now() + grace;
+    fn stop(&self, grace: Duration) -> Option<DrainSummary> {
+        let stop_by = Instant::now() + grace.min(GRACE_MAX);
         self.orders.stop_by.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(stop_by);
         self.signal.poke();
-        self.thread.take()?.join().ok()
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        thread?.join().ok()
     }
 }
 

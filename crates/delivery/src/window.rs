@@ -1,6 +1,6 @@
 //! The records between the reader and their acknowledgement. Pure: no I/O, no clock, no client.
-//! Invariants: never more records than the limit, nor more bytes but for one record; a record is acknowledged only after every earlier one of
-//! its key is settled; what must be resent comes out in sequence order, with all that follows it in its key.
+//! Invariants: never more records than the limit, nor more bytes but for one record; a record is acknowledged only after
+//! every earlier one of its key is settled; what must be resent comes out in sequence order, with all that follows it in its key.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hasher};
@@ -400,9 +400,9 @@ impl Window {
 
     /// Without gaps the answer is one subtraction; with gaps the slot lies below that.
     fn find(&self, seq: Seq) -> Option<Place> {
-        let offset = usize::try_from(seq.since(self.slots.front()?.seq)).unwrap_or(usize::MAX);
-        let index = match self.slots.get(offset) {
-            Some(slot) if slot.seq == seq => offset,
+        let guess = usize::try_from(seq.since(self.slots.front()?.seq)).unwrap_or(usize::MAX);
+        let index = match self.slots.get(guess) {
+            Some(slot) if slot.seq == seq => guess,
             _ => self.slots.binary_search_by_key(&seq, |slot| slot.seq).ok()?,
         };
         Some(self.passed + index as u64 + 1)

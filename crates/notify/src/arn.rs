@@ -99,9 +99,9 @@ impl Arn {
     pub fn new(region: &str, id: TargetId) -> Result<Arn, ArnError> {
         match bad_region_character(region) {
             None => Ok(Arn::in_region(region, id)),
-            Some((offset, character)) => Err(ArnError {
+            Some((at, character)) => Err(ArnError {
                 arn: format!("arn:minio:sqs:{region}:{id}:kafka"),
-                position: "arn:minio:sqs:".len() + offset,
+                position: "arn:minio:sqs:".len() + at,
                 reason: ArnProblem::Region { character },
             }),
         }
@@ -151,8 +151,8 @@ impl FromStr for Arn {
             }
         }
         let (region, id) = (fields[3], fields[4]);
-        if let Some((offset, character)) = bad_region_character(region) {
-            return Err(malformed(position_of(3) + offset, ArnProblem::Region { character }));
+        if let Some((at, character)) = bad_region_character(region) {
+            return Err(malformed(position_of(3) + at, ArnProblem::Region { character }));
         }
         let id = id.parse().map_err(|reason| malformed(position_of(4), ArnProblem::Id(reason)))?;
         Ok(Arn { region: region.to_owned(), id })

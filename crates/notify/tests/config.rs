@@ -253,7 +253,10 @@ fn what_has_no_effect_is_taken_and_warned_of() {
         ("sasl_username = \"u\"", "sasl_username = \"u\" (line 6): without effect while sasl is off"),
         ("tls_ca = \"/ca\"", "without effect while tls is off"),
         ("compression_codec = \"snappy\"\ncompression_level = 3", "without effect: the codec has no levels"),
-        ("acks = 1", "events that count as delivered are lost if a broker fails"),
+        (
+            "acks = 1",
+            "without effect: it stays at all, since with less, delivered events are lost when a broker fails",
+        ),
     ] {
         let config = primary(line);
 

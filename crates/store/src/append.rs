@@ -69,6 +69,14 @@ pub(crate) struct Outcome {
     pub(crate) sync_error: Option<AppendError>,
 }
 
+impl Outcome {
+    /// Nothing of the group was written, nor will be.
+    pub(crate) fn failed(reason: &str) -> Outcome {
+        let error = AppendError::Failed { first: reason.into() };
+        Outcome { written: Seq::new(0), write_error: Some(error), sync_error: None }
+    }
+}
+
 impl GroupOutcome {
     fn lock(&self) -> MutexGuard<'_, OutcomeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
+use std::task::Waker;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,9 @@ const SYNC_BEHIND: Duration = Duration::from_secs(1);
 const BUFFER_BYTES_KEPT: usize = 2 * GROUP_BYTES_MAX;
 /// Ordinals that are tried when files are in the way; more means that something else writes here.
 const ORDINALS_TRIED: u64 = 1000;
+
+/// Why a queue has failed whose committing thread is gone.
+const PANICKED: &str = "the committing thread panicked";
 
 const _: () = assert!(FORMAT_VERSION == 1);
 
@@ -71,8 +75,7 @@ struct Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        let error = AppendError::Failed { first: "the committing thread panicked".into() };
-        self.outcome.resolve(Outcome { written: Seq::new(0), write_error: Some(error), sync_error: None });
+        self.outcome.resolve(Outcome::failed(PANICKED));
     }
 }
 
@@ -82,7 +85,11 @@ struct Guard(Arc<Shared>);
 impl Drop for Guard {
     fn drop(&mut self) {
         if thread::panicking() {
-            fail(&self.0, "the committing thread panicked");
+            fail(&self.0, PANICKED);
+            // The group that is filling has nobody to write it any more.
+            let group = std::mem::take(&mut self.0.lock().group);
+            group.outcome.resolve(Outcome::failed(PANICKED));
+            group.room.into_iter().for_each(Waker::wake);
         }
     }
 }
@@ -194,8 +201,10 @@ impl Committer {
         let due = taken.sync || self.unsynced.is_some_and(|since| since.elapsed() > SYNC_BEHIND);
         let sync_error = if due && written > first { self.sync().err() } else { None };
         self.publish(taken.records - taken.end.since(written), taken.end);
-        if let Some(error) = write_error.as_ref().or(sync_error.as_ref()) {
-            tracing::warn!(queue = %self.shared.home.name, first = first.get(), next = taken.end.get(), %error, "append failed");
+        // Who waits is told, and says so; who does not is only told here.
+        let unheard = taken.records > taken.waiters;
+        if let Some(error) = write_error.as_ref().or(sync_error.as_ref()).filter(|_| unheard) {
+            tracing::error!(queue = %self.shared.home.name, first = first.get(), next = taken.end.get(), %error, "append failed");
         }
         taken.outcome.resolve(Outcome { written, write_error, sync_error });
         self.shared.wake_readers();
@@ -388,7 +397,7 @@ impl Committer {
     /// nothing. So the file is left, and a second failure in a row ends writing.
     fn sync_failed(&mut self, failure: IoFailure) -> AppendError {
         self.sync_failures += 1;
-        tracing::error!(queue = %self.shared.home.name, path = %failure.path.display(), error = %failure.source, "sync failed");
+        tracing::error!(queue = %self.shared.home.name, path = %failure.path.display(), error = %failure.error, "sync failed");
         if self.sync_failures > 1 {
             fail(&self.shared, &failure.to_string());
         }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// An open file. Only the disk that opened it understands it.
@@ -51,7 +51,7 @@ pub(crate) mod sealed {
 /// [`sync_data`](Disk::sync_data), names in a directory by [`sync_dir`](Disk::sync_dir).
 #[expect(clippy::missing_errors_doc, reason = "each answers the system's own error")]
 pub trait Disk: sealed::Sealed + fmt::Debug + Send + Sync {
-    /// Makes a directory and those above it.
+    /// Makes a directory and those above it. When this returns, those that were made are durable.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
     /// What is in a directory, in no order.
     fn list(&self, path: &Path) -> io::Result<Vec<(OsString, EntryKind)>>;
@@ -141,6 +141,11 @@ pub struct RealDisk;
 
 impl sealed::Sealed for RealDisk {}
 
+/// Not following links: a link to somewhere else is not this queue's file.
+fn no_follow() -> i32 {
+    i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0)
+}
+
 #[cfg_attr(
     not(feature = "sim"),
     expect(clippy::unnecessary_wraps, reason = "with the simulated disk there is another kind of handle")
@@ -155,7 +160,13 @@ fn real(file: &Handle) -> io::Result<&File> {
 
 impl Disk for RealDisk {
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        std::fs::create_dir_all(path)
+        let missing: Vec<_> = path.ancestors().take_while(|folder| !folder.exists()).collect();
+        std::fs::create_dir_all(path)?;
+        // A new folder is durable when the one above it is synced.
+        missing.iter().rev().filter_map(|folder| folder.parent()).try_for_each(|above| {
+            let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+            self.sync_dir(above)
+        })
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<(OsString, EntryKind)>> {
@@ -170,11 +181,8 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, path: &Path, access: Access) -> io::Result<Handle> {
-        use std::os::unix::fs::OpenOptionsExt;
         let mut options = OpenOptions::new();
-        // Not following links: a link to somewhere else is not this queue's segment.
-        let flags = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
-        options.read(true).custom_flags(flags).mode(0o640);
+        options.read(true).custom_flags(no_follow()).mode(0o640);
         match access {
             Access::Read => {}
             Access::ReadWrite => {
@@ -221,7 +229,9 @@ impl Disk for RealDisk {
 
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Result<Handle, String>> {
         // Read and write: NFS answers EBADF to a lock on a read-only descriptor.
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).custom_flags(no_follow()).mode(0o640);
+        let mut file = options.open(path)?;
         match file.try_lock() {
             Ok(()) => {
                 // For people only: the kernel's lock decides, so a failure to write the text is no failure to lock.

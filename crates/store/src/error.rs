@@ -7,31 +7,31 @@ use std::sync::Arc;
 
 /// An input or output error with where and while doing what.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{operation} {}: {source}", path.display())]
+#[error("{operation} {}: {error}", path.display())]
 pub struct IoFailure {
     /// What was being done, as a verb: `write`, `sync`, `create`.
     pub operation: &'static str,
     /// The file or directory.
     pub path: PathBuf,
     /// What the system said. Shared, since one failure answers every waiter of a group.
-    pub source: Arc<io::Error>,
+    pub error: Arc<io::Error>,
 }
 
 impl IoFailure {
-    pub(crate) fn new(operation: &'static str, path: &Path, source: io::Error) -> IoFailure {
-        IoFailure { operation, path: path.to_owned(), source: Arc::new(source) }
+    pub(crate) fn new(operation: &'static str, path: &Path, error: io::Error) -> IoFailure {
+        IoFailure { operation, path: path.to_owned(), error: Arc::new(error) }
     }
 
     /// Whether a file stands where a new one was to be made.
     pub(crate) fn is_in_the_way(&self) -> bool {
-        self.source.kind() == ErrorKind::AlreadyExists
+        self.error.kind() == ErrorKind::AlreadyExists
     }
 
     /// Whether the disk, or the owner's share of it, is full.
     #[must_use]
     pub fn is_storage_full(&self) -> bool {
         matches!(
-            self.source.kind(),
+            self.error.kind(),
             ErrorKind::StorageFull
                 | ErrorKind::QuotaExceeded
                 | ErrorKind::FileTooLarge
@@ -47,7 +47,7 @@ pub(crate) trait AtPath<T> {
 
 impl<T> AtPath<T> for io::Result<T> {
     fn at(self, operation: &'static str, path: &Path) -> Result<T, IoFailure> {
-        self.map_err(|source| IoFailure::new(operation, path, source))
+        self.map_err(|error| IoFailure::new(operation, path, error))
     }
 }
 

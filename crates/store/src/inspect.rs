@@ -1,6 +1,7 @@
 //! Looking at a queue_dir from outside: read-only, without the lock, while a daemon writes or when none runs.
 //! Reads what the log says of itself; the index belongs to whoever has the lock.
 
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +15,9 @@ use crate::recover::{
 };
 use crate::segment::{self, Home, Outline, SegmentHeader, SegmentMeta};
 use crate::{OpenError, Seq};
+
+/// How often a look starts again before it gives up: each time a whole truncation happened during it.
+const LOOKS_MAX: u32 = 100;
 
 /// A queue as its files show it. All sequence numbers are "next" ones.
 #[derive(Debug, Clone)]
@@ -72,9 +76,23 @@ pub fn overview(path: &Path) -> Result<Vec<QueueOverview>, OpenError> {
     folders.sort_unstable();
     let mut queues = Vec::new();
     for folder in folders {
-        queues.extend(look(&disk, folder)?);
+        queues.extend(look_until_it_stands_still(&disk, &folder)?);
     }
     Ok(queues)
+}
+
+/// A daemon that truncates takes segments away between listing and opening them: then the look starts again.
+fn look_until_it_stands_still(
+    disk: &Arc<dyn Disk>,
+    folder: &Path,
+) -> Result<Option<QueueOverview>, OpenError> {
+    for _ in 1..LOOKS_MAX {
+        match look(disk, folder.to_owned()) {
+            Err(OpenError::Io(failure)) if failure.error.kind() == ErrorKind::NotFound => {}
+            result => return result,
+        }
+    }
+    look(disk, folder.to_owned())
 }
 
 /// A folder without a segment is no queue.

@@ -84,7 +84,7 @@ impl Scanner {
         let position = self.position;
         let covered = if header.kind == Kind::Skip { 0 } else { header.len as usize };
         self.want(source, HEADER_BYTES + covered)?;
-        let start = self.offset() + HEADER_BYTES;
+        let start = self.window_index() + HEADER_BYTES;
         let payload = start..(start + covered).min(self.filled);
         let whole =
             payload.len() == covered && header.payload_is_whole(&self.buffer[payload.clone()], self.salt);
@@ -127,13 +127,13 @@ impl Scanner {
         Ok(Step::Damage { position: from, bytes: self.position - from, zeros: all_zeros })
     }
 
-    fn offset(&self) -> usize {
+    fn window_index(&self) -> usize {
         usize::try_from(self.position - self.buffer_at).expect("the window lies in memory")
     }
 
     fn ahead(&self) -> &[u8] {
-        let offset = self.offset().min(self.filled);
-        &self.buffer[offset..self.filled]
+        let at = self.window_index().min(self.filled);
+        &self.buffer[at..self.filled]
     }
 
     /// Makes `bytes` from the position on available, or as many as there are before the limit.

@@ -62,6 +62,8 @@ struct Fault {
     times: u64,
     /// Bytes of a failing write that reach the file all the same.
     partial: usize,
+    /// The calling thread panics instead.
+    panics: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -187,7 +189,13 @@ impl SimDisk {
     /// After `after` more successes, `times` calls of `op` fail with `error`. A failing write lets `partial` bytes
     /// through; a failing fdatasync forgets what it should have covered, as kernels do.
     pub fn fail(&self, op: SimOp, after: u64, times: u64, error: ErrorKind, partial: usize) {
-        self.world().faults.push(Fault { op, after, error, times, partial });
+        self.world().faults.push(Fault { op, after, error, times, partial, panics: false });
+    }
+
+    /// After `after` more successes, the thread that calls `op` panics.
+    pub fn panic_in(&self, op: SimOp, after: u64) {
+        let error = ErrorKind::Other;
+        self.world().faults.push(Fault { op, after, error, times: 1, partial: 0, panics: true });
     }
 
     /// Ends all injected faults.
@@ -330,6 +338,7 @@ impl World {
                 continue;
             }
             fault.times -= 1;
+            assert!(!fault.panics, "a panic that a test asked for");
             return Err((fault.error.into(), fault.partial));
         }
         Ok(())

@@ -247,7 +247,7 @@ impl Flight {
     }
 
     fn reject(&mut self, seq: Seq, reason: &Arc<str>) {
-        tracing::warn!(%seq, %reason, "record is rejected");
+        tracing::debug!(%seq, %reason, "record is rejected");
         self.failures.note(seq, reason, false);
         self.window.rejected(seq);
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 
 /// Properties that the engine's promises rest on: they have a setting of their own, or no other value would do.
-const OWNED: [&str; 13] = [
+const OWNED: [&str; 16] = [
     "bootstrap.servers",
     "metadata.broker.list",
     "acks",
@@ -22,6 +22,10 @@ const OWNED: [&str; 13] = [
     "delivery.timeout.ms",
     "transactional.id",
     "message.send.max.retries",
+    // Health and the bound on memory rest on these.
+    "statistics.interval.ms",
+    "queue.buffering.max.messages",
+    "queue.buffering.max.kbytes",
     "retries",
 ];
 

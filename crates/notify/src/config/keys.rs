@@ -222,7 +222,7 @@ pub(super) fn is_secret_property(name: &str) -> bool {
 }
 
 /// The properties of librdkafka that the engine sets itself, with what to use instead.
-const OWNED_PROPERTIES: [(&str, &str); 26] = [
+const OWNED_PROPERTIES: [(&str, &str); 31] = [
     ("bootstrap.servers", "the key brokers"),
     ("metadata.broker.list", "the key brokers"),
     ("acks", "the key acks"),
@@ -249,6 +249,11 @@ const OWNED_PROPERTIES: [(&str, &str); 26] = [
     ("transaction.timeout.ms", "nothing: the queue sends without transactions"),
     ("delivery.report.only.error", "nothing: every delivery must be reported"),
     ("enable.gapless.guarantee", "nothing: the queue has its own"),
+    ("retries", "nothing: an event is retried until it is delivered"),
+    ("message.send.max.retries", "nothing: an event is retried until it is delivered"),
+    ("statistics.interval.ms", "nothing: the target's state needs the engine's own value"),
+    ("queue.buffering.max.messages", "nothing: what waits is on disk, and the window bounds the rest"),
+    ("queue.buffering.max.kbytes", "nothing: what waits is on disk, and the window bounds the rest"),
 ];
 
 /// What to use instead of a property that the engine owns; `None` if it may be passed.

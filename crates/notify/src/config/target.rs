@@ -140,7 +140,7 @@ impl Reader<'_> {
         if matches!(acks, Some(Acks::Leader | Acks::None)) {
             self.warn(
                 Key::Acks,
-                "events that count as delivered are lost if a broker fails; leave it out for all",
+                "without effect: it stays at all, since with less, delivered events are lost when a broker fails",
             );
         }
 

@@ -57,6 +57,8 @@ pub(crate) fn list(
                 "{}: format version {version} with features {features:#x} is newer than this program; it is not touched",
                 path.display()
             )),
+            // Whoever looks from outside starts again: the daemon has truncated meanwhile.
+            Err(failure) if intent == Intent::LookOnly => return Err(failure),
             Err(failure) => report.ignored.push(failure.to_string()),
         }
     }

@@ -15,7 +15,7 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn every_segment_of_the_corpus_is_survived_whole_cut_and_with_each_byte_wrong() {
+fn every_segment_of_the_corpus_is_survived_whole_cut_and_with_wrong_bytes_in_header_and_frames() {
     for bytes in corpus("segment") {
         survive_segment(&bytes);
         for at in (0..bytes.len()).filter(|at| *at < 100 || *at > 4090) {

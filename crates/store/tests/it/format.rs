@@ -1,6 +1,6 @@
 //! `docs/format.md`, read by hand: what stands on the disk is what the page says, byte for byte.
 
-use crate::setup::{Bed, append, options, segments};
+use crate::setup::{Bed, append, dir_path, options, segments};
 use tidegate_store::sim::{Crash, SimDisk};
 use tidegate_store::{Durability, Header, Record, Ticket};
 
@@ -229,4 +229,22 @@ fn value_with_crc(wanted: u32) -> Vec<u8> {
     let value = [b"valu".as_slice(), &tail.to_le_bytes()].concat();
     assert_eq!(crc(&[&payload(tail)]), wanted);
     value
+}
+
+/// Every released version has a fixture that must open for ever.
+#[test]
+fn the_fixture_of_version_1_opens_and_goes_on() {
+    let disk = SimDisk::new();
+    let bed = Bed::on(disk.clone(), options());
+    let folder = dir_path().join("q-af63ec4c860207bc");
+    drop(bed);
+    disk.put(&folder.join("00000000000000000001.seg"), include_bytes!("../fixtures/v1.seg").to_vec());
+
+    let bed = Bed::on(disk, options());
+
+    let values = bed.read();
+    let expected = [(1, "one"), (2, "two"), (3, ""), (4, "four")];
+    assert_eq!(values, expected.map(|(seq, value)| (seq, value.to_owned())));
+    assert_eq!(bed.append("five").get(), 5);
+    assert_eq!(bed.crash(Crash::PowerAllLost).seqs(), [1, 2, 3, 4, 5]);
 }

@@ -186,3 +186,24 @@ fn every_single_failing_operation_leaves_a_queue_that_goes_on() {
         }
     }
 }
+
+#[test]
+fn a_committing_thread_that_panics_leaves_nobody_waiting() {
+    for after in 0..12 {
+        let bed = Bed::new();
+        bed.disk.panic_in(SimOp::Write, after);
+
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| while try_append(&bed, &padded(1), Durability::Synced).is_ok() {});
+            }
+        });
+
+        bed.queue.close();
+        let failed = bed.queue.status().failed.expect("the queue has failed");
+        assert!(failed.contains("panicked"), "{failed}");
+        let durable = bed.queue.status().durable;
+        let bed = bed.crash(Crash::PowerAllLost);
+        assert!(bed.seqs().len() as u64 >= durable.since(Seq::FIRST), "what was answered is there");
+    }
+}
