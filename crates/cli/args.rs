@@ -105,6 +105,7 @@ POST /events takes one envelope as an object store's webhook posts it, or one a 
   200  every matched target has the events durable
   503  a target refused (see \"refused\"; the others have them): send again after Retry-After
   400  bad input, with the reason and the line; nothing of it was accepted
+  413, 408  the body is over --body-bytes-max, or did not come within 30 s
 GET /healthz says what every target is doing. SIGTERM and SIGINT end it: what is not delivered stays on disk.")]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
@@ -118,7 +119,7 @@ pub(crate) struct ServeArgs {
     /// The largest body of a request, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 16 << 20)]
     pub(crate) body_bytes_max: usize,
-    /// How long to wait at the end for what is in flight, in seconds
+    /// How long to wait at the end, for open requests and for what is in flight, in seconds
     #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
     pub(crate) grace: Duration,
 }
@@ -153,7 +154,7 @@ pub(crate) struct SendArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 start <= cursor <= durable <= end: the first sequence number still stored, the first not acknowledged, the
-first not known to survive power loss, and the next to be given out. Reads what the log says of itself: while
+first not known to survive power loss, and the next to be given out. Exit code 1 if damage is seen. Reads what the log says of itself: while
 a daemon runs, cursor and durable are up to 50 ms behind.")]
 pub(crate) struct StatArgs {
     /// A queue_dir, or one queue's folder in it
@@ -163,7 +164,11 @@ pub(crate) struct StatArgs {
     pub(crate) json: bool,
 }
 
+/// The longest time that an argument may ask for.
+const SECONDS_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "a number of seconds".to_owned())?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+    let duration = Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?;
+    if duration > SECONDS_MAX { Err("at most a day".to_owned()) } else { Ok(duration) }
 }

@@ -28,6 +28,8 @@ const BYTES_PER_PARTITION: u64 = 2 << 20;
 const EVENT_BYTES: u64 = 1000;
 /// How long the reader waits for one more message when everything should have come.
 const SILENCE: Duration = Duration::from_secs(10);
+/// How long the drain may stand still before the demo gives up.
+const STANDSTILL: Duration = Duration::from_secs(60);
 /// How long one poll of the reader lasts.
 const POLL: Duration = Duration::from_millis(200);
 
@@ -154,9 +156,16 @@ impl Worker {
     fn drain(mut self, progress: &mut Progress) -> anyhow::Result<()> {
         self.order("drain")?;
         let total = progress.total();
+        let (mut least, mut since) = (u64::MAX, Instant::now());
         loop {
             let waiting = self.answer("waiting")?;
             progress.at(total.saturating_sub(waiting), "delivered");
+            if waiting < least {
+                (least, since) = (waiting, Instant::now());
+            }
+            if since.elapsed() > STANDSTILL {
+                bail!("the drain stands still with {waiting} events waiting");
+            }
             if waiting == 0 {
                 break;
             }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod config;
 mod demo;
 mod embedded;
 mod http;
@@ -56,7 +57,11 @@ fn main() -> ExitCode {
 fn start_logging(command: &Command) {
     let quiet = matches!(command, Command::Demo(_) | Command::DemoWorker(_) | Command::Queue(_));
     let default = if quiet { "error" } else { "info" };
-    let filter = EnvFilter::try_from_env("TIDEGATE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let asked = std::env::var("TIDEGATE_LOG").unwrap_or_else(|_| default.to_owned());
+    let filter = EnvFilter::try_new(&asked).unwrap_or_else(|error| {
+        eprintln!("tidegate: TIDEGATE_LOG={asked:?} is not understood ({error}); using {default}");
+        EnvFilter::new(default)
+    });
     let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).init();
 }

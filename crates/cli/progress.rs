@@ -29,13 +29,23 @@ impl Progress {
         Progress { bar, quiet, terminal, shown: Instant::now() }
     }
 
+    /// Of work whose end is not known.
+    pub(crate) fn counting() -> Progress {
+        let progress = Progress::new(0, false);
+        progress.bar.unset_length();
+        let style = ProgressStyle::with_template("{spinner} {pos} {msg}");
+        progress.bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        progress
+    }
+
     /// So much is done.
     pub(crate) fn at(&mut self, done: u64, what: &str) {
         self.bar.set_position(done);
         self.bar.set_message(what.to_owned());
         if !self.terminal && !self.quiet && self.shown.elapsed() >= LINE_EVERY {
             self.shown = Instant::now();
-            eprintln!("{done}/{} {what}", self.bar.length().unwrap_or_default());
+            let of = self.bar.length().map_or_else(String::new, |total| format!("/{total}"));
+            eprintln!("{done}{of} {what}");
         }
     }
 

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, bail};
 use tidegate::store::{AppendError, Durability, Ticket};
-use tidegate::{Arn, Engine, Record, Seq, Target, TargetId, load_config};
+use tidegate::{Arn, Engine, Record, Seq, Target, TargetId};
 
-use crate::Verdict;
 use crate::args::SendArgs;
 use crate::progress::Progress;
+use crate::{Verdict, config};
 
 /// Tickets that wait at the same time: enough for large groups, little memory.
 const TICKETS_MAX: usize = 10_000;
@@ -23,7 +23,7 @@ const LINE_BYTES_MAX: u64 = 64 << 20;
 const LOOK: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &SendArgs) -> anyhow::Result<Verdict> {
-    let mut config = load_config(args.config.config.as_deref(), &[])?;
+    let mut config = config::load(args.config.config.as_deref(), &[])?;
     let id: TargetId = match args.target.parse::<Arn>() {
         Ok(arn) => arn.id().clone(),
         Err(_) => args.target.parse().context("a target is named by its identifier or its ARN")?,
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &SendArgs) -> anyhow::Result<Verdict> {
     let verdict = send(args, &target, input);
     let grace = if args.no_wait { Duration::ZERO } else { Duration::from_secs(1) };
     let _ = engine.shutdown_blocking(grace);
-    verdict
+    Ok(verdict)
 }
 
 fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
@@ -53,90 +53,91 @@ fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     Ok(Box::new(BufReader::new(file)))
 }
 
-fn send(args: &SendArgs, target: &Target, mut input: impl BufRead) -> anyhow::Result<Verdict> {
+fn send(args: &SendArgs, target: &Target, input: impl BufRead) -> Verdict {
     let before = target.delivery().counters;
-    let mut progress = Progress::new(0, false);
-    let mut sent = Sent { tickets: VecDeque::new(), count: 0, last: None };
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let read = input
-            .by_ref()
-            .take(LINE_BYTES_MAX)
-            .read_until(b'\n', &mut line)
-            .context("cannot read the input")?;
-        if read == 0 {
-            break;
-        }
-        let value = line.strip_suffix(b"\n").unwrap_or(&line);
-        let value = value.strip_suffix(b"\r").unwrap_or(value);
-        let record = Record {
-            key: args.key.as_deref().map(str::as_bytes),
-            timestamp_ms: now_ms(),
-            value,
-            ..Record::default()
-        };
-        if let Err(error) = sent.append(args, target, &record) {
-            sent.settle(0)?;
-            eprintln!(
-                "tidegate: line {}: {error:#}; the {} lines before it are durable",
-                sent.count + 1,
-                sent.count
-            );
-            return Ok(Verdict::No);
-        }
-        progress.at(sent.count, "appended");
+    let mut progress = Progress::counting();
+    let mut sent = Sent::default();
+    let appended = append_all(args, target, input, &mut sent, &mut progress);
+    let settled = sent.settle(0);
+    if let Err(error) = appended.and(settled) {
+        progress.end();
+        eprintln!("tidegate: {error:#}; the {} lines before it are durable and stay queued", sent.durable);
+        return Verdict::No;
     }
-    sent.settle(0)?;
-    progress.say(&format!("{} records are durable in {}", sent.count, target.arn()));
+    progress.say(&format!("{} records are durable in {}", sent.durable, target.arn()));
     let Some(last) = sent.last.filter(|_| !args.no_wait) else {
         progress.end();
-        return Ok(Verdict::Done);
+        return Verdict::Done;
     };
     let delivered = wait(args, target, last, &mut progress);
     progress.end();
     let dead = target.delivery().counters.dead_lettered - before.dead_lettered;
     if dead > 0 {
-        eprintln!("tidegate: Kafka rejected {dead} records; they are in the dead letters");
+        eprintln!("tidegate: Kafka rejected {dead} records of the queue; they are in the dead letters");
     }
-    Ok(if delivered && dead == 0 { Verdict::Done } else { Verdict::No })
+    if delivered && dead == 0 { Verdict::Done } else { Verdict::No }
+}
+
+/// Appends line by line; an error names the line.
+fn append_all(
+    args: &SendArgs,
+    target: &Target,
+    mut input: impl BufRead,
+    sent: &mut Sent,
+    progress: &mut Progress,
+) -> anyhow::Result<()> {
+    let mut line = Vec::new();
+    for number in 1u64.. {
+        line.clear();
+        let read = input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
+        if read.with_context(|| format!("line {number} cannot be read"))? == 0 {
+            break;
+        }
+        let value = line.strip_suffix(b"\n").unwrap_or(&line);
+        let value = value.strip_suffix(b"\r").unwrap_or(value);
+        let key = args.key.as_deref().map(str::as_bytes);
+        let record = Record { key, timestamp_ms: now_ms(), value, ..Record::default() };
+        let ticket = append(args, target, &record).with_context(|| format!("line {number}"))?;
+        sent.tickets.push_back((number, ticket));
+        sent.settle(TICKETS_MAX)?;
+        progress.at(number, "appended");
+    }
+    Ok(())
+}
+
+/// Appends; a full queue is waited for as long as it is being drained.
+fn append(args: &SendArgs, target: &Target, record: &Record<'_>) -> anyhow::Result<Ticket> {
+    let started = Instant::now();
+    loop {
+        match target.queue().append(record, Durability::Synced) {
+            Err(AppendError::Full(limit)) if !args.no_wait => {
+                if args.timeout.is_some_and(|timeout| started.elapsed() > timeout) {
+                    bail!("queue is full: {limit}; delivery: {}", target.delivery().state);
+                }
+                let queued = target.queue().status().queued;
+                target.wait(LOOK, |_| target.queue().status().queued < queued);
+            }
+            result => return Ok(result?),
+        }
+    }
 }
 
 /// What was appended, and what of it is not yet known to be durable.
+#[derive(Default)]
 struct Sent {
-    tickets: VecDeque<Ticket>,
-    count: u64,
+    /// Line numbers and tickets.
+    tickets: VecDeque<(u64, Ticket)>,
+    durable: u64,
     last: Option<Seq>,
 }
 
 impl Sent {
-    /// Appends; a full queue is waited for as long as it is being drained.
-    fn append(&mut self, args: &SendArgs, target: &Target, record: &Record<'_>) -> anyhow::Result<()> {
-        let started = Instant::now();
-        loop {
-            match target.queue().append(record, Durability::Synced) {
-                Ok(ticket) => {
-                    self.tickets.push_back(ticket);
-                    self.count += 1;
-                    return self.settle(TICKETS_MAX);
-                }
-                Err(AppendError::Full(limit)) if !args.no_wait => {
-                    if args.timeout.is_some_and(|timeout| started.elapsed() > timeout) {
-                        bail!("queue is full: {limit}; delivery: {}", target.delivery().state);
-                    }
-                    let queued = target.queue().status().queued;
-                    target.wait(LOOK, |_| target.queue().status().queued < queued);
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
     /// Waits until at most `left` tickets wait.
     fn settle(&mut self, left: usize) -> anyhow::Result<()> {
         while self.tickets.len() > left {
-            let Some(ticket) = self.tickets.pop_front() else { break };
-            self.last = Some(ticket.wait().context("a line is not durable")?);
+            let Some((number, ticket)) = self.tickets.pop_front() else { break };
+            self.last = Some(ticket.wait().with_context(|| format!("line {number} is not durable"))?);
+            self.durable += 1;
         }
         Ok(())
     }

@@ -1,16 +1,18 @@
 //! `tidegate serve`: the daemon. HTTP in, queues, Kafka out.
 
+use std::io::Write;
 use std::net::SocketAddr;
 
 use anyhow::{Context, bail};
-use tidegate::{Config, Engine, load_config};
+use tidegate::{Config, Engine};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
 
 use crate::Verdict;
 use crate::args::ServeArgs;
 use crate::embedded::Embedded;
-use crate::http;
+use crate::{config, http};
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Verdict> {
     let file = args.config.config.as_deref();
@@ -18,48 +20,37 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Verdict> {
         let embedded = Embedded::start(file)?;
         (embedded.config()?, Some(embedded))
     } else {
-        (load_config(file, &[])?, None)
+        (config::load(file, &[])?, None)
     };
-    announce(&config, embedded.as_ref());
     if config.targets.is_empty() {
         bail!(
             "there is no target that works; set one up in a file (--config) or with MINIO_NOTIFY_KAFKA_ENABLE=on, \
-             _BROKERS, _TOPIC and _QUEUE_DIR, or try --embedded-kafka"
+             _BROKERS, _TOPIC and _QUEUE_DIR, or try --embedded-kafka{}",
+            config::broken(&config)
         );
     }
+    announce(&config, embedded.as_ref());
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(serve(args, config))?;
     Ok(Verdict::Done)
 }
 
-/// What a user looks for at start: the ARNs, what is wrong, and how to add what is missing.
+/// Says something on standard output. Nobody may be listening any more, which is no reason to end.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// What a user looks for at start: the ARNs, and how to add what is missing.
 fn announce(config: &Config, embedded: Option<&Embedded>) {
-    for broken in &config.broken {
-        for problem in &broken.problems {
-            tracing::error!("notify_kafka:{}: {problem}", broken.id);
-        }
-    }
-    for rule in &config.broken_rules {
-        for problem in &rule.problems {
-            tracing::error!("rule at line {}: {problem}", rule.line);
-        }
-    }
-    for problem in &config.problems {
-        tracing::error!("{problem}");
-    }
-    for warning in &config.warnings {
-        tracing::warn!("{warning}");
-    }
     let arns: Vec<_> = config.arns().iter().map(ToString::to_string).collect();
-    println!("SQS ARNs: {}", arns.join(" "));
+    say(&format!("SQS ARNs: {}", arns.join(" ")));
     if let Some(embedded) = embedded {
-        println!("embedded Kafka: {}", embedded.bootstrap_servers());
+        say(&format!("embedded Kafka: {}", embedded.bootstrap_servers()));
     }
     if config.rules.is_empty() {
         let arn = arns.first().map_or("arn:minio:sqs::primary:kafka", String::as_str);
-        println!(
-            "no rule exists, so no event matches; add one to the configuration file:\n\n  [[rule]]\n  bucket = \"*\"\n  arn = \"{arn}\"\n"
-        );
+        say("no rule exists, so no event matches; add one to the configuration file:");
+        say(&format!("\n  [[rule]]\n  bucket = \"*\"\n  arn = \"{arn}\"\n"));
     }
 }
 
@@ -70,28 +61,43 @@ async fn serve(args: &ServeArgs, config: Config) -> anyhow::Result<()> {
         TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
     let engine = Engine::open(config).await;
     let address: SocketAddr = listener.local_addr().context("the listener has no address")?;
-    println!("listening on http://{address}");
+    say(&format!("listening on http://{address}"));
 
+    let end = answer(args, &engine, listener, &mut terminate, &mut interrupt).await;
+    let left = args.grace.saturating_sub(end.as_ref().map_or_else(|_| args.grace, Instant::elapsed));
+    let report = engine.shutdown(left).await;
+    for (arn, counters, waiting) in report.targets {
+        say(&format!("{arn}: {} delivered, {waiting} wait on disk", counters.delivered));
+    }
+    end.map(drop)
+}
+
+/// Answers requests until a signal comes, and then those that are open, for the grace period at most. Returns when the
+/// signal came.
+async fn answer(
+    args: &ServeArgs,
+    engine: &Engine,
+    listener: TcpListener,
+    terminate: &mut Signal,
+    interrupt: &mut Signal,
+) -> anyhow::Result<Instant> {
+    let (tell, mut told) = tokio::sync::watch::channel(());
     let router = http::router(engine.clone(), args.body_bytes_max);
-    let (tell, told) = tokio::sync::watch::channel(());
-    let mut ending = told.clone();
     let server = axum::serve(listener, router).with_graceful_shutdown(async move {
         // An error means that the sender is gone, which is the end as well.
-        let _ = ending.changed().await;
+        let _ = told.changed().await;
     });
-    let server = tokio::spawn(server.into_future());
+    let mut server = tokio::spawn(server.into_future());
     tokio::select! {
         _ = terminate.recv() => tracing::info!("SIGTERM: ending"),
         _ = interrupt.recv() => tracing::info!("SIGINT: ending"),
+        ended = &mut server => bail!("the HTTP server ended by itself: {ended:?}"),
     }
+    let signalled = Instant::now();
     tell.send_replace(());
     // A request that is never finished must not keep the daemon from ending: its sender has no answer, and knows.
     if tokio::time::timeout(args.grace, server).await.is_err() {
         tracing::warn!("requests were still open after the grace period and are cut off");
     }
-    let report = engine.shutdown(args.grace).await;
-    for (arn, counters, waiting) in report.targets {
-        println!("{arn}: {} delivered, {waiting} wait on disk", counters.delivered);
-    }
-    Ok(())
+    Ok(signalled)
 }

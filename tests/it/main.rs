@@ -1,6 +1,7 @@
 //! What Tidegate promises, held against the whole: the library, the program as a process, and Apache Kafka.
 //! Each file is one promise, each test's name a claim. `real_kafka` needs a node; `scripts/test` brings one.
 
+mod dead_letters;
 mod demo;
 mod full;
 mod http;

@@ -70,17 +70,19 @@ impl Engine {
     /// As [`Engine::open`], for callers without a runtime. Blocks on the disk.
     #[must_use]
     pub fn open_blocking(config: &Config) -> Engine {
-        let mut dirs = QueueDirs::default();
-        let mut slots = BTreeMap::new();
+        let dirs = QueueDirs::default();
         let mut nameless = Vec::new();
-        for target in &config.targets {
-            let arn = config.arn(&target.id);
-            let slot = match Target::start(target, arn.clone(), &mut dirs) {
-                Ok(started) => Slot::Working(Arc::new(started)),
-                Err(reason) => broken(arn, reason),
-            };
-            slots.insert(target.id.clone(), slot);
-        }
+        // Side by side, so that a disk that is slow to answer keeps back its own targets only.
+        let mut slots: BTreeMap<TargetId, Slot> = std::thread::scope(|scope| {
+            let starting: Vec<_> = (config.targets.iter())
+                .map(|target| (target, scope.spawn(|| Target::start(target, config.arn(&target.id), &dirs))))
+                .collect();
+            let started = starting.into_iter().map(|(target, thread)| {
+                let started = thread.join().unwrap_or_else(|_| Err("starting it panicked".to_owned()));
+                (target.id.clone(), slot(config.arn(&target.id), started))
+            });
+            started.collect()
+        });
         for target in &config.broken {
             let reason = target.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
             match target.id.parse::<TargetId>() {
@@ -182,6 +184,13 @@ fn left_behind(target: &Target) -> (Arn, Counters, u64) {
     let waiting = target.queue().status().queued;
     tracing::info!(%arn, delivered = counters.delivered, waiting, "target stopped");
     (arn, counters, waiting)
+}
+
+fn slot(arn: Arn, started: Result<Target, String>) -> Slot {
+    match started {
+        Ok(target) => Slot::Working(Arc::new(target)),
+        Err(reason) => broken(arn, reason),
+    }
 }
 
 fn broken(arn: Arn, reason: String) -> Slot {

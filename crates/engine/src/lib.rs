@@ -52,6 +52,11 @@
 
 #![forbid(unsafe_code)]
 
+/// The README's code is compiled with the examples.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;
+
 mod engine;
 mod load;
 mod publish;

@@ -13,20 +13,20 @@ use tidegate_notify::error::ConfigError;
 #[non_exhaustive]
 pub enum LoadError {
     /// The file cannot be read.
-    #[error("cannot read the configuration {}: {source}", path.display())]
+    #[error("cannot read the configuration {}: {error}", path.display())]
     File {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        error: io::Error,
     },
     /// The file is no TOML.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {error}", path.display())]
     Toml {
         /// The file.
         path: PathBuf,
         /// What is wrong, and where.
-        source: ConfigError,
+        error: ConfigError,
     },
 }
 
@@ -39,7 +39,7 @@ pub fn load_config(file: Option<&Path>, overrides: &[(String, String)]) -> Resul
     let text = match file {
         Some(path) => Some(
             std::fs::read_to_string(path)
-                .map_err(|source| LoadError::File { path: path.to_owned(), source })?,
+                .map_err(|error| LoadError::File { path: path.to_owned(), error })?,
         ),
         None => None,
     };
@@ -49,7 +49,7 @@ pub fn load_config(file: Option<&Path>, overrides: &[(String, String)]) -> Resul
         .filter(|(name, _)| !overrides.iter().any(|(overridden, _)| overridden == name))
         .chain(overrides.iter().cloned());
     let path = || file.map(Path::to_owned).unwrap_or_default();
-    Config::parse(text.as_deref(), environment).map_err(|source| LoadError::Toml { path: path(), source })
+    Config::parse(text.as_deref(), environment).map_err(|error| LoadError::Toml { path: path(), error })
 }
 
 /// The secret itself; from its file, without the newline at its end.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures_util::future::join_all;
 use tidegate_notify::{Arn, Envelope, TargetId};
 use tidegate_store::{AppendError, Durability, Queue, Record, Seq, Ticket};
 
@@ -85,34 +86,34 @@ pub enum SendError {
 impl Engine {
     /// Publishes an event to every target that a rule names for it.
     ///
-    /// When this returns, each target in `accepted` has the event durable, and it reaches Kafka at least once. Events are
-    /// queued in the order in which their publish was first polled.
+    /// When this returns, each target in `accepted` has the event durable, and it reaches Kafka at least once. A caller
+    /// that awaits each publish before the next has its events queued in that order.
     pub async fn publish<'e>(&self, event: impl Into<Envelope<'e>>) -> Published {
         self.publish_all(&[event.into()]).await
     }
 
-    /// Publishes events, in order, with one answer for all.
+    /// Publishes events, in order, with one answer for all. A target that refuses one is offered none of those after it,
+    /// so that a full queue has the beginning of them and no holes.
     ///
     /// When this returns, each target in `accepted` has so many of them durable. Cancelling the future takes nothing
     /// back: what was queued is delivered.
     pub async fn publish_all(&self, events: &[Envelope<'_>]) -> Published {
+        let mut matched: BTreeMap<&TargetId, (&Slot, Vec<&Envelope<'_>>)> = BTreeMap::new();
         let mut published = Published { events: events.len(), ..Published::default() };
-        let mut outcomes = BTreeMap::new();
         for event in events {
-            let mut matched = false;
-            for id in self.rules().matching(event.bucket(), event.object(), event.event_name()) {
-                let Some(slot) = self.slot(id) else { continue };
-                matched = true;
-                let outcome: &mut Outcome<'_> = outcomes.entry(id).or_default();
-                outcome.append(slot, event).await;
-            }
-            if !matched {
-                published.unmatched += 1;
+            let targets = self.rules().matching(event.bucket(), event.object(), event.event_name());
+            let slots: Vec<_> = targets.into_iter().filter_map(|id| Some((id, self.slot(id)?))).collect();
+            published.unmatched += usize::from(slots.is_empty());
+            for (id, slot) in slots {
+                matched.entry(id).or_insert_with(|| (slot, Vec::new())).1.push(event);
             }
         }
         self.count_unmatched().fetch_add(published.unmatched as u64, Ordering::Relaxed);
-        for outcome in outcomes.into_values() {
-            outcome.settle(&mut published).await;
+        // Side by side: a target whose disk is slow keeps no event from the others.
+        let outcomes = join_all(matched.into_values().map(|(slot, events)| offer(slot, events))).await;
+        for (accepted, refused) in outcomes {
+            published.accepted.extend(accepted);
+            published.refused.extend(refused);
         }
         published
     }
@@ -129,57 +130,39 @@ impl Engine {
     }
 }
 
-/// What becomes of the events for one target while they are being published.
-#[derive(Default)]
-struct Outcome<'e> {
-    arn: Option<&'e Arn>,
-    tickets: Vec<Ticket>,
-    refused: usize,
-    reason: Option<SendError>,
-}
-
-impl<'e> Outcome<'e> {
-    async fn append(&mut self, slot: &'e Slot, event: &Envelope<'_>) {
-        match slot {
-            Slot::Working(target) => {
-                self.arn = Some(target.arn());
-                match append(target.queue(), &record(event)).await {
-                    Ok(ticket) => self.tickets.push(ticket),
-                    Err(error) => self.refuse(error.into()),
-                }
-            }
-            Slot::Broken { arn, reason } => {
-                self.arn = Some(arn);
-                self.refuse(SendError::Broken { reason: Arc::clone(reason) });
+/// Offers events to one target, in order, and waits until they are durable.
+async fn offer(slot: &Slot, events: Vec<&Envelope<'_>>) -> (Option<Accepted>, Option<Refused>) {
+    let target = match slot {
+        Slot::Working(target) => target,
+        Slot::Broken { arn, reason } => {
+            let reason = SendError::Broken { reason: Arc::clone(reason) };
+            return (None, Some(Refused { arn: arn.clone(), events: events.len(), reason }));
+        }
+    };
+    let (mut tickets, mut error) = (Vec::with_capacity(events.len()), None);
+    for event in &events {
+        match append(target.queue(), &record(event)).await {
+            Ok(ticket) => tickets.push(ticket),
+            Err(refusal) => {
+                error = Some(refusal);
+                break;
             }
         }
     }
-
-    fn refuse(&mut self, reason: SendError) {
-        self.refused += 1;
-        self.reason.get_or_insert(reason);
-    }
-
-    /// Waits for all tickets and adds what came of them.
-    async fn settle(mut self, published: &mut Published) {
-        let mut accepted: Option<(Seq, Seq, usize)> = None;
-        for ticket in std::mem::take(&mut self.tickets) {
-            match ticket.await {
-                Ok(seq) => {
-                    let (first, _, events) = accepted.unwrap_or((seq, seq, 0));
-                    accepted = Some((first, seq, events + 1));
-                }
-                Err(error) => self.refuse(error.into()),
-            }
-        }
-        let Some(arn) = self.arn else { return };
-        if let Some((first, last, events)) = accepted {
-            published.accepted.push(Accepted { arn: arn.clone(), first, last, events });
-        }
-        if let Some(reason) = self.reason {
-            published.refused.push(Refused { arn: arn.clone(), events: self.refused, reason });
+    let mut durable: Vec<Seq> = Vec::with_capacity(tickets.len());
+    for ticket in tickets {
+        match ticket.await {
+            Ok(seq) => durable.push(seq),
+            Err(failure) => error = error.or(Some(failure)),
         }
     }
+    let arn = target.arn();
+    let ends = durable.first().copied().zip(durable.last().copied());
+    let accepted =
+        ends.map(|(first, last)| Accepted { arn: arn.clone(), first, last, events: durable.len() });
+    let missing = events.len() - durable.len();
+    let refused = error.map(|error| Refused { arn: arn.clone(), events: missing, reason: error.into() });
+    (accepted, refused)
 }
 
 /// What of an event reaches the queue.

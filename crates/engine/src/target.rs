@@ -2,17 +2,16 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tidegate_delivery::kafka::{
-    ClientCertificate, Compression, KafkaProducer, KafkaSettings, Partitioner, Sasl, SaslMechanism, Secret,
-    Tls,
+    ClientCertificate, Compression, KafkaProducer, KafkaSettings, Sasl, SaslMechanism, Secret, Tls,
 };
-use tidegate_delivery::{Connect, Drain, DrainSettings, OpenDeadLetters, TargetState, TargetStatus};
-use tidegate_notify::config::{self, Acks, Codec, Mechanism};
+use tidegate_delivery::{Connect, Drain, DrainSettings, OpenDeadLetters, TargetStatus};
+use tidegate_notify::config::{self, Codec, Mechanism};
 use tidegate_notify::{Arn, TargetConfig, TargetId};
-use tidegate_store::{Queue, QueueDir, QueueDirOptions, QueueOptions};
+use tidegate_store::{Disk, Queue, QueueDir, QueueDirOptions, QueueOptions, RealDisk};
 
 use crate::load::secret;
 
@@ -22,14 +21,7 @@ pub struct Target {
     id: TargetId,
     arn: Arn,
     queue: Queue,
-    drain: Mutex<Delivery>,
-}
-
-/// The drain, or what it left when it ended.
-#[derive(Debug)]
-enum Delivery {
-    Running(Drain),
-    Stopped(TargetStatus),
+    drain: Drain,
 }
 
 impl Target {
@@ -54,27 +46,17 @@ impl Target {
     /// What its delivery is doing.
     #[must_use]
     pub fn delivery(&self) -> TargetStatus {
-        match &*self.drain() {
-            Delivery::Running(drain) => drain.status(),
-            Delivery::Stopped(status) => status.clone(),
-        }
+        self.drain.status()
     }
 
     /// Blocks until `condition` holds for the state of the delivery, or for `timeout`; returns the state then. It is
-    /// looked at whenever the state changes. A shutdown waits for it to return.
+    /// looked at whenever the state changes.
     pub fn wait(&self, timeout: Duration, condition: impl FnMut(&TargetStatus) -> bool) -> TargetStatus {
-        match &*self.drain() {
-            Delivery::Running(drain) => drain.wait(timeout, condition),
-            Delivery::Stopped(status) => status.clone(),
-        }
-    }
-
-    fn drain(&self) -> MutexGuard<'_, Delivery> {
-        self.drain.lock().unwrap_or_else(PoisonError::into_inner)
+        self.drain.wait(timeout, condition)
     }
 
     /// Opens the queue and starts the drain.
-    pub(crate) fn start(config: &TargetConfig, arn: Arn, dirs: &mut QueueDirs) -> Result<Target, String> {
+    pub(crate) fn start(config: &TargetConfig, arn: Arn, dirs: &QueueDirs) -> Result<Target, String> {
         let settings = kafka_settings(config)?;
         settings.check().map_err(|error| error.to_string())?;
         let dir = dirs.open(&config.queue_dir)?;
@@ -85,33 +67,30 @@ impl Target {
         let dead_letters = dead_letters(dir, &config.id);
         let drain = Drain::start(queue.clone(), drain, connect(settings), Some(dead_letters))
             .map_err(|error| format!("cannot start the drain's thread: {error}"))?;
-        Ok(Target { id: config.id.clone(), arn, queue, drain: Mutex::new(Delivery::Running(drain)) })
+        Ok(Target { id: config.id.clone(), arn, queue, drain })
     }
 
     /// Stops the delivery after at most `grace`, then closes the queue. What is not delivered stays. A second call
     /// changes nothing.
     pub(crate) fn shutdown(&self, grace: Duration) {
-        let mut drain = self.drain();
-        if let Delivery::Running(running) = &*drain {
-            let stopped = Delivery::Stopped(running.status());
-            if let Delivery::Running(running) = std::mem::replace(&mut *drain, stopped) {
-                let summary = running.shutdown(grace);
-                if let Delivery::Stopped(status) = &mut *drain {
-                    (status.state, status.counters, status.in_flight) =
-                        (TargetState::Stopped, summary.counters, 0);
-                }
-            }
-        }
+        self.drain.shutdown(grace);
         self.queue.close();
     }
 }
+
+/// What a dead letter carries beside its record, in bytes: the headers that say why. A reason is a sentence of the
+/// broker's.
+const DEAD_LETTER_EXTRA_BYTES: usize = 64 << 10;
 
 /// The queue of records that Kafka will never take: beside the target's own. No target can have its name, since an
 /// identifier has no slash.
 fn dead_letters(dir: QueueDir, id: &TargetId) -> OpenDeadLetters {
     let name = format!("{}/dead-letters", id.as_str());
     Box::new(move || {
-        let options = QueueOptions::default().queue_limit(u64::MAX);
+        let options = QueueOptions::default();
+        let record_bytes_max = options.record_bytes_max + DEAD_LETTER_EXTRA_BYTES;
+        // Bounded by the disk alone: refusing a dead letter would hold the queue that it comes from.
+        let options = options.queue_limit(u64::MAX).record_bytes_max(record_bytes_max);
         dir.queue(&name, options).map_err(Into::into)
     })
 }
@@ -122,20 +101,24 @@ fn connect(settings: KafkaSettings) -> Connect {
 
 /// The queue_dirs of an engine, each opened once however many targets share it.
 #[derive(Debug, Default)]
-pub(crate) struct QueueDirs(HashMap<PathBuf, QueueDir>);
+pub(crate) struct QueueDirs(Mutex<HashMap<PathBuf, Arc<OnceLock<Opened>>>>);
+
+type Opened = Result<QueueDir, String>;
 
 impl QueueDirs {
-    fn open(&mut self, path: &Path) -> Result<QueueDir, String> {
+    /// Targets open side by side; those that share a folder wait for the one that opens it, and for no other.
+    fn open(&self, path: &Path) -> Result<QueueDir, String> {
         let failed = |error: &dyn std::fmt::Display| format!("queue_dir {}: {error}", path.display());
-        std::fs::create_dir_all(path).map_err(|error| failed(&error))?;
+        RealDisk.create_dir_all(path).map_err(|error| failed(&error))?;
         // Two spellings of one folder are one folder: a link in between is resolved once, here.
         let real = path.canonicalize().map_err(|error| failed(&error))?;
-        if let Some(dir) = self.0.get(&real) {
-            return Ok(dir.clone());
-        }
-        let dir = QueueDir::open(&real, QueueDirOptions::default()).map_err(|error| failed(&error))?;
-        self.0.insert(real, dir.clone());
-        Ok(dir)
+        let dir = Arc::clone(
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(real.clone()).or_default(),
+        );
+        let opened = dir.get_or_init(|| {
+            QueueDir::open(&real, QueueDirOptions::default()).map_err(|error| error.to_string())
+        });
+        opened.clone().map_err(|error| failed(&error))
     }
 }
 
@@ -145,19 +128,8 @@ fn kafka_settings(target: &TargetConfig) -> Result<KafkaSettings, String> {
     settings.client_id = format!("tidegate-{}", target.id.as_str());
     settings.tls = target.tls.as_ref().map(tls);
     settings.sasl = target.sasl.as_ref().map(sasl).transpose()?;
-    settings.compression = match target.compression.codec {
-        Codec::None => Compression::None,
-        Codec::Gzip => Compression::Gzip,
-        Codec::Snappy => Compression::Snappy,
-        Codec::Zstd => Compression::Zstd,
-        _ => Compression::Lz4,
-    };
-    settings.partitioner = match target.partitioner {
-        config::Partitioner::Murmur2Random | config::Partitioner::Murmur2 => Partitioner::Murmur2,
-        config::Partitioner::ConsistentRandom | config::Partitioner::Consistent => Partitioner::Consistent,
-        config::Partitioner::Random => Partitioner::Random,
-        _ => Partitioner::Fnv1a,
-    };
+    settings.compression = compression(target.compression.codec)?;
+    settings.properties.insert("partitioner".to_owned(), target.partitioner.as_str().to_owned());
     if let Some(timeout) = target.batch_commit_timeout {
         settings.linger = timeout;
     }
@@ -170,10 +142,18 @@ fn kafka_settings(target: &TargetConfig) -> Result<KafkaSettings, String> {
     for (name, setting) in target.settings.properties() {
         settings.properties.insert(name.to_owned(), setting.value().to_owned());
     }
-    if target.acks != Acks::All {
-        tracing::warn!(target_id = %target.id, acks = target.acks.as_str(), "acks stays at all: with less, delivered events are lost when a broker fails");
-    }
     Ok(settings)
+}
+
+fn compression(codec: Codec) -> Result<Compression, String> {
+    match codec {
+        Codec::None => Ok(Compression::None),
+        Codec::Gzip => Ok(Compression::Gzip),
+        Codec::Snappy => Ok(Compression::Snappy),
+        Codec::Lz4 => Ok(Compression::Lz4),
+        Codec::Zstd => Ok(Compression::Zstd),
+        other => Err(format!("compression_codec {} is not known to this version", other.as_str())),
+    }
 }
 
 fn tls(from: &config::Tls) -> Tls {
@@ -192,7 +172,8 @@ fn sasl(from: &config::Sasl) -> Result<Sasl, String> {
     let mechanism = match from.mechanism {
         Mechanism::ScramSha256 => SaslMechanism::ScramSha256,
         Mechanism::ScramSha512 => SaslMechanism::ScramSha512,
-        _ => SaslMechanism::Plain,
+        Mechanism::Plain => SaslMechanism::Plain,
+        other => return Err(format!("sasl_mechanism {} is not known to this version", other.as_str())),
     };
     let password = Secret::new(secret(&from.password)?);
     Ok(Sasl { mechanism, username: from.username.clone(), password })
