@@ -40,7 +40,8 @@ pub(crate) struct Hole {
     pub(crate) range: Range<Seq>,
 }
 
-/// Walks the last segment from the hint, or from its start.
+/// Walks the last segment from the hint, or from its start. Its seal is one frame more: only a segment after it says that
+/// the sync behind the seal had completed.
 pub(crate) fn scan_tail(
     home: &Home,
     outline: &Outline,
@@ -51,18 +52,6 @@ pub(crate) fn scan_tail(
     let (base_seq, _) = base(outline);
     let from_start =
         ScannedTail { end: outline.header.bytes() as u64, next: base_seq, ..ScannedTail::default() };
-    if let Some((next, seal)) = outline.seal {
-        let end = outline.len;
-        let tail = ScannedTail {
-            end,
-            next,
-            chain: seal.chain,
-            records: seal.records,
-            watermark: seal.watermark,
-            ..from_start
-        };
-        return Ok(tail);
-    }
     let start = match hint {
         Some(hint) => ScannedTail {
             end: hint.position,

@@ -522,3 +522,33 @@ fn r17_a_crash_at_every_step_of_recovery_is_one_more_crash_to_recover_from() {
         }
     }
 }
+
+#[test]
+fn r5_a_seal_that_reached_the_disk_without_the_records_before_it_is_not_believed() {
+    let bed = Bed::new();
+    bed.append_all(0..40);
+    let disk = bed.close();
+    // The power failed in the rotation: seal and first group are there, what lay between is zeros, no segment follows.
+    for segment in &segments(&disk)[1..] {
+        disk.take(segment);
+    }
+    disk.lose_index();
+    let mut lost = 0;
+    edit(&disk, 0, |bytes| {
+        let records = frames(bytes).iter().filter(|f| f.1 == 2).count();
+        let (from, to) = (record_at(bytes, records - 2), bytes.len() - 72);
+        // The watermarks state what was durable: all but the last group is; the last record alone was not.
+        let last = record_at(bytes, records - 1);
+        assert!(from < last && last < to);
+        bytes[last..to].fill(0);
+        lost = records as u64;
+    });
+
+    let bed = Bed::on(disk, options());
+
+    assert_eq!(bed.queue.recovery().lost_unsynced, [Seq::new(lost)..Seq::new(lost + 1)]);
+    assert_eq!(bed.seqs(), numbers(1..lost));
+    assert_eq!(bed.queue.status().counters.lost, 0, "it was never acknowledged as durable");
+    assert_eq!(bed.append("next"), Seq::new(lost + 1));
+    assert_eq!(bed.crash(Crash::PowerAllLost).seqs(), [numbers(1..lost), vec![lost + 1]].concat());
+}
