@@ -60,6 +60,9 @@ async fn serve(args: &ServeArgs, config: Config) -> anyhow::Result<()> {
     let listener =
         TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
     let engine = Engine::open(config).await;
+    if engine.targets().next().is_none() {
+        bail!("no target could be opened{}", reasons(&engine));
+    }
     let address: SocketAddr = listener.local_addr().context("the listener has no address")?;
     say(&format!("listening on http://{address}"));
 
@@ -70,6 +73,11 @@ async fn serve(args: &ServeArgs, config: Config) -> anyhow::Result<()> {
         say(&format!("{arn}: {} delivered, {waiting} wait on disk", counters.delivered));
     }
     end.map(drop)
+}
+
+fn reasons(engine: &Engine) -> String {
+    let targets = engine.status().targets;
+    targets.iter().map(|target| format!("\n  {}: {}", target.name, target.state)).collect()
 }
 
 /// Answers requests until a signal comes, and then those that are open, for the grace period at most. Returns when the

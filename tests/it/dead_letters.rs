@@ -25,16 +25,22 @@ async fn a_record_as_large_as_the_queue_takes_becomes_a_dead_letter_and_stops_no
 
     engine.send(&id, &largest).await.expect("the queue takes it");
     let too_large = vec![b'v'; value.len() + 1];
-    engine.send(&id, &Record { value: &too_large, ..Record::default() }).await.expect_err("one byte more is refused");
+    engine
+        .send(&id, &Record { value: &too_large, ..Record::default() })
+        .await
+        .expect_err("one byte more is refused");
     engine.send(&id, &small).await.expect("the queue takes it");
 
     let target = engine.target(&id).expect("it works").clone();
     let waiting = tokio::task::spawn_blocking(move || {
-        target.wait(Duration::from_secs(30), |status| status.counters.delivered == 1 && status.counters.dead_lettered == 1)
+        target.wait(Duration::from_secs(30), |status| {
+            status.counters.delivered == 1 && status.counters.dead_lettered == 1
+        })
     });
     let status = waiting.await.expect("waiting does not panic");
     assert_eq!((status.counters.delivered, status.counters.dead_lettered), (1, 1), "{:?}", status.state);
     engine.shutdown(Duration::from_secs(5)).await;
-    let dead = overview(&queues).expect("it is read").into_iter().find(|queue| queue.name == "primary/dead-letters");
+    let dead =
+        overview(&queues).expect("it is read").into_iter().find(|queue| queue.name == "primary/dead-letters");
     assert_eq!(dead.expect("there is a queue of dead letters").end.get(), 2);
 }

@@ -1,12 +1,14 @@
 //! HTTP as `serve` speaks it: every answer says what became of the events, and an end leaves nothing behind.
 
+use std::io::Write;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
 use crate::setup::{
     ARN, JSON, NDJSON, NO_BROKER, Serve, TOPIC, event, folder, lines, mock_kafka, numbers, primary,
-    read_topic, rule, target, write_config,
+    read_topic, rule, run, target, write_config,
 };
 
 const KEY: &str = "images/cat.jpg";
@@ -214,6 +216,33 @@ fn a_log_that_is_no_terminal_has_no_colours() {
 
     let log = std::fs::read_to_string(config.with_extension("log")).expect("serve has a log");
     assert!(log.contains("SIGTERM: ending") && !log.contains('\u{1b}'), "{log}");
+}
+
+#[test]
+fn a_second_daemon_on_the_same_queue_dir_ends_with_exit_code_2_and_names_the_first() {
+    let folder = folder();
+    let config = config(folder.path(), NO_BROKER);
+    let serve = Serve::start(&config);
+
+    let second = run(&["serve", "--listen", "127.0.0.1:0", "--config", &config.display().to_string()], "");
+
+    assert_eq!(second.code, Some(2), "{}", second.err);
+    assert!(second.err.contains(&format!("process {}", serve.pid())), "{}", second.err);
+    assert_eq!(serve.post(JSON, &event(KEY, 0)).status, 200);
+}
+
+#[test]
+fn a_request_that_never_ends_keeps_nobody_from_ending_the_daemon() {
+    let folder = folder();
+    let serve = Serve::start_with(&config(folder.path(), NO_BROKER), &["--grace", "0.2"]);
+    let mut unfinished = TcpStream::connect(serve.address()).expect("it listens");
+    unfinished
+        .write_all(b"POST /events HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+        .expect("it reads");
+
+    let (status, _) = serve.terminate();
+
+    assert_eq!(status.code(), Some(0));
 }
 
 fn config(folder: &Path, brokers: &str) -> PathBuf {
