@@ -9,7 +9,7 @@ use super::Node;
 use crate::setup::{JSON, NDJSON, Serve, folder, primary, write_config};
 
 /// 122 messages that the reference wrote to a topic of 3 partitions, one a line.
-const GOLDEN: &str = include_str!("../golden/messages.jsonl");
+const GOLDEN: &str = include_str!("../../../crates/notify/tests/golden/messages.jsonl");
 
 type Messages = BTreeMap<i32, Vec<(String, String)>>;
 

@@ -170,14 +170,6 @@ impl EmbeddedKafka {
         self.ask(move |cluster| cluster.topic_error(&topic, error.code()))
     }
 
-    /// Delays every answer of every broker by this much.
-    ///
-    /// # Errors
-    /// [`EmbeddedError`] if the cluster has ended.
-    pub fn round_trip(&self, delay: Duration) -> Result<(), EmbeddedError> {
-        self.ask(move |cluster| cluster.broker_round_trip_time(-1, delay))
-    }
-
     fn ask(
         &self,
         command: impl FnOnce(&Cluster) -> Result<(), KafkaError> + Send + 'static,
