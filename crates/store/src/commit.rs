@@ -71,6 +71,8 @@ struct Taken {
     sync: bool,
     end: Seq,
     outcome: Arc<GroupOutcome>,
+    /// Tasks that wait for room: woken outside of the lock, since a waker may do anything.
+    room: Vec<Waker>,
 }
 
 impl Drop for Taken {
@@ -123,7 +125,8 @@ impl Committer {
         let mut gather_for = 0;
         loop {
             match self.wait_for_work(gather_for) {
-                Work::Group(taken) => {
+                Work::Group(mut taken) => {
+                    taken.room.drain(..).for_each(Waker::wake);
                     gather_for = if taken.sync { taken.waiters } else { 0 };
                     self.commit(&taken);
                 }
@@ -180,10 +183,8 @@ impl Committer {
         let group = std::mem::replace(&mut state.group, empty);
         self.frames = group.frames;
         self.shared.room.notify_all();
-        for waker in group.room {
-            waker.wake();
-        }
         Taken {
+            room: group.room,
             records: group.records,
             waiters: group.waiters,
             sync: group.sync,
@@ -199,7 +200,12 @@ impl Committer {
         let written = written.map_or_else(|(written, _)| written, |()| taken.end);
         self.burn(written..taken.end);
         let due = taken.sync || self.unsynced.is_some_and(|since| since.elapsed() > SYNC_BEHIND);
-        let sync_error = if due && written > first { self.sync().err() } else { None };
+        let sync_error = match &write_error {
+            // The sync of a rotation failed: what of this group stands in the segment before is in doubt too.
+            Some(error @ AppendError::DurabilityUnknown(_)) => Some(error.clone()),
+            _ if due && written > first => self.sync().err(),
+            _ => None,
+        };
         self.publish(taken.records - taken.end.since(written), taken.end);
         // Who waits is told, and says so; who does not is only told here.
         let unheard = taken.records > taken.waiters;
@@ -242,7 +248,7 @@ impl Committer {
         let (mut end, mut next, mut records, mut chain) = (start, seq, 0, segment.chain);
         while end < frames.len() {
             let frame = frame::unstamped(&frames[end..]);
-            let fits = records == 0 || segment.has_room(end - start + frame.bytes, segment_bytes);
+            let fits = records == 0 || segment.fits(end - start + frame.bytes, segment_bytes);
             if end >= at && !fits {
                 break;
             }
@@ -256,6 +262,8 @@ impl Committer {
         if let Err((failure, usable)) = segment.write(disk.as_ref(), &frames[start..end], chain) {
             if !usable {
                 self.abandon();
+                // What got through can neither be taken back nor vouched for.
+                return Err(AppendError::DurabilityUnknown(failure));
             }
             return Err(failure.into());
         }

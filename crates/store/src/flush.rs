@@ -14,7 +14,12 @@ use crate::truncate;
 /// The persisting side of a queue_dir.
 #[derive(Debug)]
 pub(crate) struct Flusher {
-    index: Index,
+    /// None when the queue_dir is closed: a reader that lives on must not keep the index open.
+    index: Mutex<Option<Arc<Index>>>,
+    /// One flush at a time, so that none persists a state that another has passed.
+    flushing: Mutex<()>,
+    /// Whether the last flush failed.
+    failing: AtomicBool,
     interval: Duration,
     acks_max: u64,
     queues: Mutex<Vec<Weak<Shared>>>,
@@ -30,7 +35,9 @@ pub(crate) struct Flusher {
 impl Flusher {
     pub(crate) fn new(index: Index, interval: Duration, acks_max: u64) -> Flusher {
         Flusher {
-            index,
+            index: Mutex::new(Some(Arc::new(index))),
+            flushing: Mutex::new(()),
+            failing: AtomicBool::new(false),
             interval,
             acks_max,
             queues: Mutex::default(),
@@ -50,8 +57,12 @@ impl Flusher {
             .at("start the flushing thread of", std::path::Path::new("index"))
     }
 
-    pub(crate) fn index(&self) -> &Index {
-        &self.index
+    pub(crate) fn index(&self) -> Option<Arc<Index>> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn close_index(&self) {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     pub(crate) fn add(&self, queue: &Arc<Shared>) {
@@ -118,28 +129,54 @@ impl Flusher {
             queue.strong_count() > 0
         });
         queues.retain(|queue| queue.lock().unflushed > 0);
-        self.flush(&queues);
+        self.flush(&queues, false);
     }
 
-    /// Persists these queues, then frees what they have passed. An index that cannot be written never keeps disk space
+    /// Persists these queues, and with `release` for the last time: from then on the index belongs to whoever opens them
+    /// next. Then frees what they have passed. An index that cannot be written never keeps disk space
     /// from being freed: the cost is redelivery, and the first segment bounds it.
-    pub(crate) fn flush(&self, queues: &[Arc<Shared>]) {
+    pub(crate) fn flush(&self, queues: &[Arc<Shared>], release: bool) {
+        let _one_at_a_time = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = self.index();
+        let Some(index) = index.as_ref() else { return };
         let mut taken = Vec::new();
         let mut stored = Ok(());
         for queue in queues {
+            let mut state = queue.lock();
+            if state.released {
+                continue;
+            }
+            state.released = release;
+            drop(state);
             let (state, unflushed) = snapshot(queue);
-            stored = stored.and(self.index.store(&queue.folder_name, &state));
+            stored = stored.and(index.store(&queue.folder_name, &state));
             taken.push((queue, state.cursor, unflushed));
         }
-        let flushed = stored.and_then(|()| self.index.flush());
-        if let Err(error) = &flushed {
-            tracing::warn!(%error, queues = queues.len(), "acknowledgements are not persisted; they may be delivered again after a crash");
-        }
+        let flushed = stored.and_then(|()| index.flush());
+        self.tell(&flushed);
         for (queue, cursor, unflushed) in taken {
             let mut state = queue.lock();
-            state.unflushed -= unflushed.min(state.unflushed);
+            if flushed.is_ok() {
+                state.unflushed -= unflushed.min(state.unflushed);
+            } else {
+                // Tried again after the interval.
+                self.pending.store(true, Ordering::Release);
+            }
             drop(state);
             truncate::truncate(queue, crate::Seq::new(cursor));
+        }
+    }
+}
+
+impl Flusher {
+    /// Says when flushing begins to fail and when it works again, not each time in between.
+    fn tell(&self, flushed: &Result<(), IoFailure>) {
+        match (self.failing.swap(flushed.is_err(), Ordering::AcqRel), flushed) {
+            (false, Err(error)) => {
+                tracing::warn!(%error, "acknowledgements are not persisted; they may be delivered again after a crash");
+            }
+            (true, Ok(())) => tracing::info!("acknowledgements are persisted again"),
+            _ => {}
         }
     }
 }

@@ -147,6 +147,8 @@ pub(crate) struct State {
     pub(crate) closed: bool,
     /// Acknowledgements, losses or hints that the index does not have yet.
     pub(crate) unflushed: u64,
+    /// Closed and persisted: the index belongs to whoever opens the queue next.
+    pub(crate) released: bool,
 }
 
 /// What the committer is doing, so that it is woken only when it sleeps.
@@ -369,11 +371,21 @@ impl Queue {
 
 impl Inner {
     fn close(&self) {
-        let committer = self.committer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(committer) = committer else { return };
+        let mut slot = self.committer.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(committer) = slot.take() else { return };
         self.shared.lock().closed = true;
         self.shared.work.notify_all();
         self.shared.room.notify_all();
+        if committer.thread().id() == std::thread::current().id() {
+            // The last handle went away in a waker, on the committing thread itself: it releases when it ends.
+            let (dir, shared) = (Arc::clone(&self.dir), Arc::clone(&self.shared));
+            std::thread::spawn(move || {
+                let _ = committer.join();
+                dir.release(&shared);
+                shared.wake_readers();
+            });
+            return;
+        }
         // A committer that panicked has failed its waiters; there is nothing more to do here.
         let _ = committer.join();
         self.dir.release(&self.shared);

@@ -121,8 +121,7 @@ impl QueueDir {
         let dir = &self.0;
         let mut open = dir.queues();
         open.retain(|queue| queue.strong_count() > 0);
-        if open.iter().filter_map(Weak::upgrade).any(|queue| queue.home.name == name && !queue.lock().closed)
-        {
+        if open.iter().filter_map(Weak::upgrade).any(|queue| queue.home.name == name) {
             return Err(OpenError::AlreadyOpen { name: name.to_owned() });
         }
         let folder_name = folder_name(name);
@@ -131,7 +130,8 @@ impl QueueDir {
         dir.disk.sync_dir(&dir.path).at("sync", &dir.path)?;
         let mut home =
             Home { disk: Arc::clone(&dir.disk), folder, name: name.to_owned(), uuid: Uuid::new_v4() };
-        let recovered = recover(&home, dir.flusher.index().load(&folder_name))?;
+        let recovered =
+            recover(&home, dir.flusher.index().map_or(Ok(None), |index| index.load(&folder_name)))?;
         home.uuid = recovered.uuid;
         let shared = Arc::new(shared(home, folder_name, options, &recovered, Arc::clone(&dir.flusher)));
         dir.flusher.add(&shared);
@@ -150,7 +150,7 @@ impl DirInner {
 
     /// A queue is closed: its last acknowledgements are persisted, and its name is free.
     pub(crate) fn release(&self, queue: &Arc<Shared>) {
-        self.flusher.flush(std::slice::from_ref(queue));
+        self.flusher.flush(std::slice::from_ref(queue), true);
         self.queues().retain(|open| !std::ptr::eq(open.as_ptr(), Arc::as_ptr(queue)));
     }
 }
@@ -162,6 +162,7 @@ impl Drop for DirInner {
             // If it panicked, that was said when it happened; the cost is redelivery.
             let _ = thread.join();
         }
+        self.flusher.close_index();
     }
 }
 
@@ -191,6 +192,7 @@ fn shared(
         failed: None,
         closed: false,
         unflushed: 0,
+        released: false,
     };
     state.check();
     Shared {

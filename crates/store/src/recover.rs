@@ -16,7 +16,7 @@ use crate::Seq;
 use crate::commit::Tail;
 use crate::cursor::Acks;
 use crate::error::IoFailure;
-use crate::frame::{Salt, SegStart};
+use crate::frame::{self, Salt, SegStart};
 use crate::index::{Hint, QueueState};
 use crate::segment::{self, ActiveSegment, Home, Outline, SegmentMeta};
 
@@ -42,6 +42,8 @@ pub struct RecoveryReport {
     pub index: Option<String>,
     /// Files and folders that are not the queue's, or that must not be touched, each with the reason.
     pub ignored: Vec<String>,
+    /// Segments that hold something and of which nothing can be read: ordinal and bytes.
+    pub(crate) unreadable: Vec<(u64, u64)>,
 }
 
 /// A queue's state as recovery leaves it.
@@ -76,6 +78,7 @@ pub(crate) fn recover(
     let hint = remembered.as_ref().and_then(|state| state.hint);
     let mut log = Log {
         segments: metas(&outlines),
+        first_start_is_damaged: outlines.first().is_some_and(|first| first.start_is_damaged),
         next: Seq::FIRST,
         durable: durable_at_least(&outlines, remembered.as_ref()),
         tail: Tail {
@@ -89,20 +92,33 @@ pub(crate) fn recover(
         log.recover_last(home, &last, hint, &mut report)?;
     }
     let mut state = remembered.clone().unwrap_or_default();
-    let end = log.end(Seq::new(state.issued));
+    let end = log.end(Seq::new(state.issued), hidden_after(&log, &report));
     let acks = acks(home, remembered.as_ref(), &log, end, &mut report);
     for range in &report.missing {
         state.counters.lost += range.end.since(range.start);
         state.losses.push((range.start.get(), range.end.get()));
     }
+    // The index may be behind the log: what is queued was appended, whatever the counter says.
+    let queued = end.since(acks.prefix()) - acks.above_count();
+    let known = state.counters.acknowledged + state.counters.lost + queued;
+    state.counters.appended = state.counters.appended.max(known);
     tell(home, &report);
     let Log { segments, durable, tail, .. } = log;
     Ok(Recovered { uuid, acks, durable, end, segments, hint, remembered: state, active: tail, report })
 }
 
+/// At most so many numbers may stand in segments behind the last that can be read: they are not given out again.
+fn hidden_after(log: &Log, report: &RecoveryReport) -> u64 {
+    let last = log.segments.back().map_or(0, |meta| meta.ordinal);
+    let behind = report.unreadable.iter().filter(|(ordinal, _)| *ordinal > last);
+    behind.map(|(_, bytes)| bytes / frame::HEADER_BYTES as u64).sum()
+}
+
 /// The log while it is being recovered.
 struct Log {
     segments: VecDeque<SegmentMeta>,
+    /// Whether the first segment has lost its start frame.
+    first_start_is_damaged: bool,
     /// The sequence number after the last record that stands in it.
     next: Seq,
     /// `D`, and after the last segment was synced, what is durable now.
@@ -168,10 +184,19 @@ impl Log {
         Ok(())
     }
 
+    /// Whether what lies before the first sequence number was destroyed, rather than acknowledged and deleted.
+    fn beginning_is_damaged(&self, report: &RecoveryReport) -> bool {
+        self.first_start_is_damaged
+            || self
+                .segments
+                .front()
+                .is_some_and(|first| report.unreadable.iter().any(|(o, _)| *o < first.ordinal))
+    }
+
     /// Where the sequence goes on. Numbers that were given out before are not given out again: if they are beyond the
     /// log, the next append begins a segment whose start says so.
-    fn end(&mut self, issued: Seq) -> Seq {
-        let end = self.next.max(self.durable).max(issued);
+    fn end(&mut self, issued: Seq, hidden: u64) -> Seq {
+        let end = self.next.max(self.durable).plus(hidden).max(issued);
         if end > self.next
             && self.tail.active.take().is_some()
             && let Some(meta) = self.segments.back_mut()
@@ -196,6 +221,8 @@ fn acks(
     let cursor = stated.clamp(start, end);
     if log.segments.is_empty() && stated < log.durable {
         report.missing.push(stated..log.durable);
+    } else if cursor > stated && log.beginning_is_damaged(report) {
+        report.missing.push(stated..cursor);
     } else if cursor > stated && remembered.is_some() {
         tracing::warn!(queue = %home.name, stated = stated.get(), cursor = cursor.get(), "the cursor is below the first segment and moves up to it");
     }

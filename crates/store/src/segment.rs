@@ -121,7 +121,7 @@ pub(crate) fn ordinal_of(name: &str) -> Option<u64> {
     if digits.len() != 20 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    digits.parse().ok()
+    digits.parse().ok().filter(|ordinal| *ordinal < u64::MAX)
 }
 
 /// A segment as the queue knows it: where which sequence numbers are.
@@ -216,8 +216,12 @@ impl ActiveSegment {
     /// Whether `bytes` more and the seal fit under `segment_bytes`. A segment without records takes any frame, so
     /// that a record larger than a segment gets one of its own.
     pub(crate) fn has_room(&self, bytes: usize, segment_bytes: u64) -> bool {
-        let needed = self.position + bytes as u64 + Seal::FRAME_BYTES as u64;
-        self.records == 0 || needed <= segment_bytes
+        self.records == 0 || self.fits(bytes, segment_bytes)
+    }
+
+    /// Whether `bytes` more and the seal fit, whatever the segment holds.
+    pub(crate) fn fits(&self, bytes: usize, segment_bytes: u64) -> bool {
+        self.position + bytes as u64 + Seal::FRAME_BYTES as u64 <= segment_bytes
     }
 
     /// Writes frames that are stamped already, in one piece. On failure nothing of them can be read back, or the
@@ -235,7 +239,9 @@ impl ActiveSegment {
                 Ok(())
             }
             Err(error) => {
-                let usable = disk.set_len(&self.file, self.position).is_ok();
+                // Both, so that neither power loss nor a later claim of durability is mistaken about this file.
+                let cut = disk.set_len(&self.file, self.position).is_ok();
+                let usable = disk.sync_data(&self.file).is_ok() && cut;
                 Err((IoFailure::new("write", &self.path, error), usable))
             }
         }
@@ -259,7 +265,12 @@ impl ActiveSegment {
         let mut bytes = Vec::with_capacity(Seal::FRAME_BYTES);
         frame::push(&mut bytes, Kind::Seal, self.next, &seal.encode());
         let chain = frame::stamp(&mut bytes, self.salt, self.chain);
-        let unsealed = self.write(disk, &bytes, chain).is_err();
+        let unsealed = match self.write(disk, &bytes, chain) {
+            Ok(()) => false,
+            Err((_, true)) => true,
+            // What its sync should have covered may be forgotten: another that succeeds would prove nothing.
+            Err((failure, false)) => return Err(failure),
+        };
         self.sync(disk)?;
         if !unsealed {
             let _ = disk.set_len(&self.file, self.position);
@@ -298,8 +309,9 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 /// Reads what describes a segment without reading its records: header, start frame, and the seal if there is one.
 pub(crate) struct Outline {
     pub(crate) header: SegmentHeader,
-    pub(crate) file: Handle,
     pub(crate) len: u64,
+    /// Whether there was a start frame and it cannot be read; `seg_start` is then a guess.
+    pub(crate) start_is_damaged: bool,
     pub(crate) seg_start: Option<(Seq, SegStart)>,
     /// The seal, with the chain of the whole segment: what the next one states.
     pub(crate) seal: Option<(Seq, Seal)>,
@@ -327,7 +339,7 @@ impl Outline {
                 Some((header.seq, Seal { chain: header.chain(seal.chain), ..seal }))
             })
             .filter(|(_, seal)| seal.position == at);
-        Ok(Ok(Outline { header, file, len, seg_start, seal }))
+        Ok(Ok(Outline { header, len, start_is_damaged: false, seg_start, seal }))
     }
 }
 

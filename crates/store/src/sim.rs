@@ -493,6 +493,10 @@ impl Disk for SimDisk {
     fn sync_data(&self, file: &Handle) -> io::Result<()> {
         let mut world = self.world();
         let met = world.meet(SimOp::SyncData);
+        if world.off {
+            // The power went before the call: nothing has decided yet what becomes of the pending writes.
+            return Err(io::Error::other("the power is off"));
+        }
         let node = world.node(file)?;
         match met {
             Ok(()) => {

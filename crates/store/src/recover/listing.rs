@@ -8,12 +8,15 @@ use uuid::Uuid;
 
 use super::RecoveryReport;
 use crate::Seq;
-use crate::disk::{Access, EntryKind, read_full_at};
+use crate::disk::{Access, EntryKind, Handle, read_full_at};
 use crate::error::{AtPath, IoFailure};
-use crate::frame::{Salt, SegStart};
+use crate::frame::{Salt, SegStart, frame_bytes};
 use crate::index::QueueState;
 use crate::scan::{Scanner, Source, Step};
 use crate::segment::{self, BadHeader, Home, Outline, SegmentMeta};
+
+/// Bytes of a start frame.
+const START_FRAME_BYTES: usize = frame_bytes(SegStart::BYTES);
 
 pub(crate) struct Found {
     ordinal: u64,
@@ -51,15 +54,15 @@ pub(crate) fn list(
         let path = segment::path(&home.folder, ordinal);
         match Outline::read(disk, &path) {
             Ok(Ok(outline)) if outline.seg_start.is_some() => found.push(Found { ordinal, outline }),
-            Ok(Ok(outline)) => without_start(home, intent, ordinal, outline, &mut found, report),
-            Ok(Err(BadHeader::Unreadable)) => without_header(home, intent, &path, report),
+            Ok(Ok(outline)) => without_start(home, intent, ordinal, outline, &mut found, report)?,
+            Ok(Err(BadHeader::Unreadable)) => without_header(home, intent, ordinal, &path, report)?,
             Ok(Err(BadHeader::Newer { version, features })) => report.ignored.push(format!(
                 "{}: format version {version} with features {features:#x} is newer than this program; it is not touched",
                 path.display()
             )),
-            // Whoever looks from outside starts again: the daemon has truncated meanwhile.
-            Err(failure) if intent == Intent::LookOnly => return Err(failure),
-            Err(failure) => report.ignored.push(failure.to_string()),
+            // Not damage: to go on without it would lose what it holds, and give its numbers out again. Who looks from
+            // outside starts again, since a daemon may have truncated meanwhile.
+            Err(failure) => return Err(failure),
         }
     }
     Ok((found, next_ordinal))
@@ -73,54 +76,71 @@ fn without_start(
     mut outline: Outline,
     found: &mut Vec<Found>,
     report: &mut RecoveryReport,
-) {
+) -> Result<(), IoFailure> {
     let path = segment::path(&home.folder, ordinal);
     let mut scanner = Scanner::new(Salt::new(outline.header.salt), outline.header.bytes() as u64);
+    let file = home.disk.open(&path, Access::Read).at("open", &path)?;
     let source = Source {
         disk: home.disk.as_ref(),
-        file: &outline.file,
+        file: &file,
         path: &path,
         limit: outline.len,
         seq_limit: Seq::new(u64::MAX),
     };
     let first = loop {
-        match scanner.step(source) {
-            Ok(Step::Frame { header, .. }) if header.kind.is_record() => break Some(header.seq),
-            Ok(Step::End) => break None,
-            Ok(_) => {}
-            Err(failure) => return report.ignored.push(failure.to_string()),
+        match scanner.step(source)? {
+            Step::Frame { header, .. } if header.kind.is_record() => break Some(header.seq),
+            Step::End => break None,
+            _ => {}
         }
     };
     match first {
         Some(seq) => {
-            outline.seg_start = Some((seq, SegStart::default()));
+            // What came before is not known: what is missing counts as lost, not as never issued.
+            outline.seg_start = Some((seq, SegStart { next: seq, ..SegStart::default() }));
+            outline.start_is_damaged = true;
             found.push(Found { ordinal, outline });
+        }
+        // A start frame is synced before anything follows it: more than that was more than a creation.
+        None if outline.len > (outline.header.bytes() + START_FRAME_BYTES) as u64 => {
+            keep_unreadable(ordinal, outline.len, &path, report);
         }
         None if intent == Intent::Recover => remove_interrupted(home, &path, report),
         None => {}
     }
+    Ok(())
 }
 
 /// No header: removed if there is nothing in it, else kept as evidence.
-fn without_header(home: &Home, intent: Intent, path: &Path, report: &mut RecoveryReport) {
-    match holds_data(home, path) {
-        Ok(false) if intent == Intent::Recover => remove_interrupted(home, path, report),
-        Ok(false) => {}
-        Ok(true) => report.ignored.push(format!(
-            "{}: the header is unreadable and there is data behind it; kept as evidence, its records count as lost",
-            path.display()
-        )),
-        Err(failure) => report.ignored.push(failure.to_string()),
+fn without_header(
+    home: &Home,
+    intent: Intent,
+    ordinal: u64,
+    path: &Path,
+    report: &mut RecoveryReport,
+) -> Result<(), IoFailure> {
+    let file = home.disk.open(path, Access::Read).at("open", path)?;
+    if holds_data(home, &file, path)? {
+        keep_unreadable(ordinal, home.disk.len(&file).at("measure", path)?, path, report);
+    } else if intent == Intent::Recover {
+        remove_interrupted(home, path, report);
     }
+    Ok(())
 }
 
-fn holds_data(home: &Home, path: &Path) -> Result<bool, IoFailure> {
-    let disk = home.disk.as_ref();
-    let file = disk.open(path, Access::Read).at("open", path)?;
+fn keep_unreadable(ordinal: u64, bytes: u64, path: &Path, report: &mut RecoveryReport) {
+    let path = path.display();
+    report.unreadable.push((ordinal, bytes));
+    report
+        .ignored
+        .push(format!("{path}: nothing in it can be read; kept as evidence, its records count as lost"));
+}
+
+fn holds_data(home: &Home, file: &Handle, path: &Path) -> Result<bool, IoFailure> {
     let mut block = vec![0; 64 << 10];
     let mut position = segment::HEADER_BLOCK_BYTES as u64;
     loop {
-        let filled = read_full_at(disk, &file, &mut block, position).at("read", path)?;
+        let filled = read_full_at(home.disk.as_ref(), file, &mut block, position).at("read", path)?;
         if block[..filled].iter().any(|byte| *byte != 0) {
             return Ok(true);
         }

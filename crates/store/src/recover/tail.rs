@@ -71,9 +71,10 @@ fn walk(
     path: &Path,
     mut tail: ScannedTail,
 ) -> Result<ScannedTail, IoFailure> {
+    let file = home.disk.open(path, Access::Read).at("open", path)?;
     let source = Source {
         disk: home.disk.as_ref(),
-        file: &outline.file,
+        file: &file,
         path,
         limit: outline.len,
         seq_limit: Seq::new(u64::MAX),
@@ -100,6 +101,7 @@ fn walk(
                 tail.end = scanner.position();
                 tail.chain = header.chain(tail.chain);
                 match header.kind {
+                    Kind::Seal => tail.next = tail.next.max(seq),
                     Kind::Skip => tail.next = tail.next.max(header.skipped().end),
                     Kind::Watermark => {
                         if let Some(watermark) = Watermark::decode(&scanner.bytes()[payload]) {
@@ -191,7 +193,10 @@ fn keep_evidence(home: &Home, outline: &Outline, position: u64, bytes: u64) {
     let kept = usize::try_from(bytes.min(QUARANTINE_BYTES_MAX)).expect("bounded by QUARANTINE_BYTES_MAX");
     let mut copy = vec![0; kept];
     let disk = home.disk.as_ref();
-    let result = read_full_at(disk, &outline.file, &mut copy, position)
+    let segment = segment::path(&home.folder, ordinal);
+    let result = disk
+        .open(&segment, Access::Read)
+        .and_then(|file| read_full_at(disk, &file, &mut copy, position))
         .and_then(|filled| {
             copy.truncate(filled);
             disk.create_dir_all(&folder)
