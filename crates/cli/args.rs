@@ -65,8 +65,8 @@ pub(crate) struct DemoArgs {
     /// How many events to publish
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(10..=100_000_000))]
     pub(crate) events: u64,
-    /// Bytes of padding in each event's metadata, over the 600 or so that it has anyway
-    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=500_000))]
+    /// Bytes of each event's record; one has about 600 at least
+    #[arg(long, value_name = "BYTES", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(0..=500_000))]
     pub(crate) size: u64,
     /// How long the broker is down at least, in seconds
     #[arg(long, value_name = "S", default_value = "3", value_parser = seconds)]

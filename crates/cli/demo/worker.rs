@@ -16,6 +16,9 @@ use crate::args::WorkerArgs;
 pub(crate) const TOGETHER: u64 = 256;
 /// Events of one key follow one another at this distance.
 const KEYS: u64 = 500;
+/// The metadata that makes a record as large as was asked, and what it takes without its value.
+const PADDING_NAME: &str = "X-Amz-Meta-Padding";
+const PADDING_MEMBER: &str = r#""userMetadata":{"X-Amz-Meta-Padding":""},"#;
 /// How often the worker says what waits.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -65,21 +68,23 @@ async fn accept(engine: &Engine, args: &WorkerArgs, next: &mut u64, until: u64) 
     Ok(())
 }
 
+/// An event whose record has `size` bytes, or as few as it can have.
 fn event(number: u64, size: u64) -> anyhow::Result<Envelope<'static>> {
     // Any moment will do; a demo should not depend on the clock.
     let time_ms = 1_767_225_600_000 + i64::try_from(number).unwrap_or(0);
     let key = format!("photos/{:04}.jpg", number % KEYS);
-    let mut event = Event::builder(EventName::ObjectCreatedPut, "demo", key, time_ms)
+    let event = Event::builder(EventName::ObjectCreatedPut, "demo", key, time_ms)
         .size(number)
         .content_type("image/jpeg")
         .principal_id("demo")
         .source_host("127.0.0.1")
         .sequencer(format!("{number:016X}"));
-    if size > 0 {
-        let size = usize::try_from(size).unwrap_or(usize::MAX);
-        event = event.user_metadata("X-Amz-Meta-Padding", "x".repeat(size));
+    let bare = event.clone().build()?.to_envelope();
+    let padding = usize::try_from(size)?.saturating_sub(bare.json().len() + PADDING_MEMBER.len());
+    if padding == 0 {
+        return Ok(bare);
     }
-    Ok(event.build()?.to_envelope())
+    Ok(event.user_metadata(PADDING_NAME, "x".repeat(padding)).build()?.to_envelope())
 }
 
 fn drain(target: &Target) -> anyhow::Result<()> {
@@ -96,4 +101,18 @@ fn drain(target: &Target) -> anyhow::Result<()> {
 fn say(what: &str, number: u64) -> anyhow::Result<()> {
     let mut out = stdout().lock();
     writeln!(out, "{what} {number}").and_then(|()| out.flush()).context("nobody listens")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_has_the_size_that_was_asked_for_or_the_least_it_can_have() {
+        let least = event(7, 0).expect("an event").json().len();
+        for size in [least + 100, 1024, 100_000] {
+            assert_eq!(event(7, size as u64).expect("an event").json().len(), size);
+        }
+        assert_eq!(event(7, least as u64).expect("an event").json().len(), least);
+    }
 }

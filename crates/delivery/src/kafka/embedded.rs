@@ -3,7 +3,6 @@
 
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use rdkafka::error::KafkaError;
 use rdkafka::mocking::MockCluster;
