@@ -1,6 +1,7 @@
 //! `tidegate serve`: the daemon. HTTP in, queues, Kafka out.
 
-use std::io::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::net::SocketAddr;
 
 use anyhow::{Context, bail};
@@ -76,8 +77,12 @@ async fn serve(args: &ServeArgs, config: Config) -> anyhow::Result<()> {
 }
 
 fn reasons(engine: &Engine) -> String {
-    let targets = engine.status().targets;
-    targets.iter().map(|target| format!("\n  {}: {}", target.name, target.state)).collect()
+    let mut text = String::new();
+    for target in engine.status().targets {
+        // Writing to a text does not fail.
+        let _ = write!(text, "\n  {}: {}", target.name, target.state);
+    }
+    text
 }
 
 /// Answers requests until a signal comes, and then those that are open, for the grace period at most. Returns when the
