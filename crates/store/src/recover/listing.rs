@@ -131,9 +131,7 @@ fn without_header(
 fn keep_unreadable(ordinal: u64, bytes: u64, path: &Path, report: &mut RecoveryReport) {
     let path = path.display();
     report.unreadable.push((ordinal, bytes));
-    report
-        .ignored
-        .push(format!("{path}: nothing in it can be read; kept as evidence, its records count as lost"));
+    report.ignored.push(format!("{path}: nothing in it can be read; kept as evidence, what it held is lost"));
 }
 
 fn holds_data(home: &Home, file: &Handle, path: &Path) -> Result<bool, IoFailure> {

@@ -3,8 +3,10 @@
 mod corpus;
 mod crash;
 mod format;
+mod found;
 mod journey;
 mod limits;
 mod recovery;
+mod seeded;
 mod setup;
 mod trouble;

@@ -1,11 +1,14 @@
 //! The one helper module: a queue on the simulated disk, and what a consumer would see of it.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use tidegate_store::sim::{Crash, SimDisk};
-use tidegate_store::{Durability, Queue, QueueDir, QueueDirOptions, QueueOptions, Record, Seq};
+use tidegate_store::{
+    AppendError, Durability, Queue, QueueDir, QueueDirOptions, QueueOptions, Record, Seq, Ticket,
+};
 
 /// Small enough that every test rolls over several segments.
 pub(crate) const SEGMENT_BYTES: u64 = 8 << 10;
@@ -67,6 +70,13 @@ impl Bed {
         disk
     }
 
+    /// The process dies; what is on the disk may then be damaged by hand.
+    pub(crate) fn kill(self) -> SimDisk {
+        let disk = self.disk.crash(Crash::Process);
+        drop(self);
+        disk
+    }
+
     pub(crate) fn append(&self, value: &str) -> Seq {
         append(&self.queue, value, Durability::Synced)
     }
@@ -105,6 +115,11 @@ pub(crate) fn append(queue: &Queue, value: &str, durability: Durability) -> Seq 
     queue.append(&record, durability).and_then(tidegate_store::Ticket::wait).expect("the append succeeds")
 }
 
+/// Hands a record over and does not wait for the answer.
+pub(crate) fn submit(queue: &Queue, value: &str, durability: Durability) -> Result<Ticket, AppendError> {
+    queue.append(&Record { value: value.as_bytes(), ..Record::default() }, durability)
+}
+
 pub(crate) fn read(queue: &Queue) -> Vec<(u64, String)> {
     let mut reader = queue.reader();
     let mut all = Vec::new();
@@ -119,6 +134,43 @@ pub(crate) fn segments(disk: &SimDisk) -> Vec<PathBuf> {
     disk.files(dir_path()).into_iter().filter(|path| path.extension().is_some_and(|e| e == "seg")).collect()
 }
 
+/// Damages a segment by hand; segments are counted from the oldest.
+pub(crate) fn edit(disk: &SimDisk, segment: usize, change: impl FnOnce(&mut Vec<u8>)) {
+    let path = &segments(disk)[segment];
+    let mut bytes = disk.bytes(path).expect("the segment is there");
+    change(&mut bytes);
+    disk.put(path, bytes);
+}
+
 pub(crate) fn numbers(range: std::ops::Range<u64>) -> Vec<u64> {
     range.collect()
+}
+
+/// Bounds a wait: what would hang fails instead, and says what it waited for.
+pub(crate) fn within<T: Send + 'static>(
+    seconds: u64,
+    what: &str,
+    wait: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let (answer, answered) = mpsc::channel();
+    thread::spawn(move || drop(answer.send(wait())));
+    answered.recv_timeout(Duration::from_secs(seconds)).unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+/// The seed of a random test: fixed, or as `TIDEGATE_TEST_SEED` says; a test that fails prints it.
+pub(crate) struct Seed(pub(crate) u64);
+
+impl Seed {
+    pub(crate) fn new() -> Seed {
+        let given = std::env::var("TIDEGATE_TEST_SEED").ok();
+        Seed(given.map_or(0, |seed| seed.parse().expect("TIDEGATE_TEST_SEED is a number")))
+    }
+}
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("to run it again: TIDEGATE_TEST_SEED={}", self.0);
+        }
+    }
 }
