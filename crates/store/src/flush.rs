@@ -133,8 +133,8 @@ impl Flusher {
     }
 
     /// Persists these queues, and with `release` for the last time: from then on the index belongs to whoever opens them
-    /// next. Then frees what they have passed. An index that cannot be written never keeps disk space
-    /// from being freed: the cost is redelivery, and the first segment bounds it.
+    /// next. Then frees what they have passed. An index that cannot be written never keeps disk space from being freed:
+    /// the cost is redelivery, and the first segment bounds it.
     pub(crate) fn flush(&self, queues: &[Arc<Shared>], release: bool) {
         let _one_at_a_time = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
         let index = self.index();

@@ -34,7 +34,7 @@ pub struct RecoveryReport {
     pub torn_bytes: u64,
     /// Records that were written, never durable, and lost to a crash although later ones survived.
     pub lost_unsynced: Vec<Range<Seq>>,
-    /// Records that were durable and not acknowledged, and whose segments are all gone.
+    /// Records that were durable and not acknowledged, and that no segment which can be read holds.
     pub missing: Vec<Range<Seq>>,
     /// The cursor was not in the index: so many records may be delivered again.
     pub redelivered_at_most: Option<u64>,
@@ -251,7 +251,7 @@ fn tell(home: &Home, report: &RecoveryReport) {
         tracing::warn!(%queue, first = range.start.get(), next = range.end.get(), "records that were never durable are lost to a crash");
     }
     for range in &report.missing {
-        tracing::error!(%queue, first = range.start.get(), next = range.end.get(), "records are lost: the queue's folder holds no segment");
+        tracing::error!(%queue, first = range.start.get(), next = range.end.get(), "records are lost: no segment that can be read holds them");
     }
     match (report.redelivered_at_most, &report.index) {
         (Some(records), Some(reason)) => {

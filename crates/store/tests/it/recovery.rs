@@ -3,10 +3,10 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use tidegate_store::sim::{Crash, SimDisk};
+use tidegate_store::sim::Crash;
 use tidegate_store::{Durability, OpenError, QueueDir, QueueDirOptions, QueueOptions, RecoveryReport, Seq};
 
-use crate::setup::{Bed, append, dir_options, dir_path, numbers, options, padded, segments};
+use crate::setup::{Bed, append, dir_options, dir_path, edit, numbers, options, padded, segments};
 
 /// Bytes of a segment's header.
 const HEADER: usize = 4096;
@@ -31,13 +31,6 @@ fn frames(bytes: &[u8]) -> Vec<(usize, u8)> {
 /// The place of the `index`-th record of a segment.
 fn record_at(bytes: &[u8], index: usize) -> usize {
     frames(bytes).into_iter().filter(|(_, kind)| *kind == 2).nth(index).expect("the record is there").0
-}
-
-fn edit(disk: &SimDisk, segment: usize, change: impl FnOnce(&mut Vec<u8>)) {
-    let path = &segments(disk)[segment];
-    let mut bytes = disk.bytes(path).expect("the segment is there");
-    change(&mut bytes);
-    disk.put(path, bytes);
 }
 
 #[test]
