@@ -4,6 +4,7 @@
 //! Invariant: a frame validates only in the segment (salt) and at the sequence number that it was written for.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use crate::Seq;
 
@@ -32,9 +33,15 @@ pub(crate) enum Kind {
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
-        [Kind::SegStart, Kind::Data, Kind::Batch, Kind::Watermark, Kind::Seal, Kind::Skip]
-            .into_iter()
-            .find(|kind| *kind as u8 == byte)
+        Some(match byte {
+            1 => Kind::SegStart,
+            2 => Kind::Data,
+            3 => Kind::Batch,
+            4 => Kind::Watermark,
+            5 => Kind::Seal,
+            6 => Kind::Skip,
+            _ => return None,
+        })
     }
 
     /// Whether a frame of this kind carries a record under its sequence number.
@@ -43,22 +50,34 @@ impl Kind {
     }
 }
 
-/// The checksum seeds of one segment.
+/// CRC-32 as [`crc32fast::hash`], without its look at what the processor can do each time: a record takes four checksums,
+/// most of them of a few bytes, and the look cost as much as one of them.
+#[inline]
+pub(crate) fn crc(bytes: &[u8]) -> u32 {
+    static FRESH: LazyLock<crc32fast::Hasher> = LazyLock::new(crc32fast::Hasher::new);
+    let mut hasher = FRESH.clone();
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// What is mixed into the checksums of one segment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Salt {
-    header_seed: u32,
+    header_mask: u32,
     payload_seed: u64,
 }
 
 impl Salt {
     pub(crate) fn new(salt: u64) -> Salt {
-        Salt { header_seed: crc32fast::hash(&salt.to_le_bytes()), payload_seed: salt }
+        // A CRC is linear: what the start value contributes depends on the length alone, and all headers have the same.
+        let mut seeded = crc32fast::Hasher::new_with_initial(crc(&salt.to_le_bytes()));
+        seeded.update(&[0; HEADER_BYTES - 4]);
+        Salt { header_mask: seeded.finalize() ^ crc(&[0; HEADER_BYTES - 4]), payload_seed: salt }
     }
 
-    fn header_crc(self, header: &[u8]) -> u32 {
-        let mut hasher = crc32fast::Hasher::new_with_initial(self.header_seed);
-        hasher.update(&header[4..HEADER_BYTES]);
-        hasher.finalize()
+    /// The checksum over header bytes 4 to 23 that starts with the checksum of the salt.
+    fn header_crc(self, header: &[u8; HEADER_BYTES]) -> u32 {
+        crc(&header[4..HEADER_BYTES]) ^ self.header_mask
     }
 
     /// Turns the plain checksum of a payload into the one that is stored. A mask, not a different start value, so that
@@ -96,11 +115,14 @@ pub(crate) enum Probe {
 impl FrameHeader {
     /// Looks at the first 24 bytes of `bytes`. Shorter slices count as damaged unless they are all zero.
     pub(crate) fn probe(bytes: &[u8], salt: Salt) -> Probe {
-        let bytes = &bytes[..bytes.len().min(HEADER_BYTES)];
-        if bytes.iter().all(|byte| *byte == 0) {
+        let Some(bytes) = bytes.first_chunk::<HEADER_BYTES>() else {
+            let zeros = bytes.iter().all(|byte| *byte == 0);
+            return if zeros { Probe::Nothing } else { Probe::Damaged };
+        };
+        if *bytes == [0; HEADER_BYTES] {
             return Probe::Nothing;
         }
-        if bytes.len() < HEADER_BYTES || u32_at(bytes, 0) != salt.header_crc(bytes) {
+        if u32_at(bytes, 0) != salt.header_crc(bytes) {
             return Probe::Damaged;
         }
         // The checksum holds, so these fields are as they were written; an unknown kind is from a later version.
@@ -124,7 +146,7 @@ impl FrameHeader {
 
     /// Whether `payload` is what was written.
     pub(crate) fn payload_is_whole(&self, payload: &[u8], salt: Salt) -> bool {
-        self.kind == Kind::Skip || salt.payload_crc(crc32fast::hash(payload), self.seq) == self.payload_crc
+        self.kind == Kind::Skip || salt.payload_crc(crc(payload), self.seq) == self.payload_crc
     }
 
     /// The sequence numbers that a skip stands for.
@@ -139,11 +161,10 @@ impl FrameHeader {
     }
 }
 
-/// Adds a frame, by its header checksum, to the running checksum of a segment.
+/// Adds a frame, by its header checksum, to the running checksum of a segment: the checksum of four bytes that starts
+/// with `chain` is the plain one of their exclusive or.
 fn extend_chain(chain: u32, header_crc: u32) -> u32 {
-    let mut hasher = crc32fast::Hasher::new_with_initial(chain);
-    hasher.update(&header_crc.to_le_bytes());
-    hasher.finalize()
+    crc(&(chain ^ header_crc).to_le_bytes())
 }
 
 /// Bytes of a whole frame with `payload` bytes of payload.
@@ -163,12 +184,16 @@ pub(crate) fn begin(out: &mut Vec<u8>) -> usize {
 pub(crate) fn finish(out: &mut Vec<u8>, start: usize, kind: Kind, flags: u8) {
     let payload = &out[start + HEADER_BYTES..];
     let len = u32::try_from(payload.len()).expect("record_bytes_max is far below 4 GiB");
-    let plain = crc32fast::hash(payload);
-    out.resize(start + frame_bytes(len as usize), 0);
-    out[start + 4..start + 8].copy_from_slice(&len.to_le_bytes());
-    out[start + 16..start + 20].copy_from_slice(&plain.to_le_bytes());
-    out[start + 20] = kind as u8;
-    out[start + 21] = flags;
+    let plain = crc(payload);
+    // More than the padding and then less: a copy of a length that is known costs nothing.
+    out.extend_from_slice(&[0; GRID_BYTES]);
+    out.truncate(start + frame_bytes(len as usize));
+    let mut header = [0; HEADER_BYTES];
+    header[4..8].copy_from_slice(&len.to_le_bytes());
+    header[16..20].copy_from_slice(&plain.to_le_bytes());
+    header[20] = kind as u8;
+    header[21] = flags;
+    out[start..start + HEADER_BYTES].copy_from_slice(&header);
 }
 
 /// Gives the frame at the start of `frame` its sequence number.
@@ -185,25 +210,27 @@ pub(crate) struct Unstamped {
 
 /// Reads what [`finish`] and [`set_seq`] wrote at the start of `frame`.
 pub(crate) fn unstamped(frame: &[u8]) -> Unstamped {
+    let header = frame.first_chunk::<HEADER_BYTES>().expect("a frame has a header");
     Unstamped {
-        seq: Seq::new(u64_at(frame, 8)),
-        kind_is_record: Kind::from_byte(frame[20]).is_some_and(Kind::is_record),
-        bytes: if frame[20] == Kind::Skip as u8 {
+        seq: Seq::new(u64_at(header, 8)),
+        kind_is_record: Kind::from_byte(header[20]).is_some_and(Kind::is_record),
+        bytes: if header[20] == Kind::Skip as u8 {
             HEADER_BYTES
         } else {
-            frame_bytes(u32_at(frame, 4) as usize)
+            frame_bytes(u32_at(header, 4) as usize)
         },
     }
 }
 
 /// Binds the frame at the start of `frame` to a segment: salts both checksums. Returns the chain with it.
 pub(crate) fn stamp(frame: &mut [u8], salt: Salt, chain: u32) -> u32 {
-    if frame[20] != Kind::Skip as u8 {
-        let stored = salt.payload_crc(u32_at(frame, 16), Seq::new(u64_at(frame, 8)));
-        frame[16..20].copy_from_slice(&stored.to_le_bytes());
+    let header = frame.first_chunk_mut::<HEADER_BYTES>().expect("a frame has a header");
+    if header[20] != Kind::Skip as u8 {
+        let stored = salt.payload_crc(u32_at(header, 16), Seq::new(u64_at(header, 8)));
+        header[16..20].copy_from_slice(&stored.to_le_bytes());
     }
-    let header_crc = salt.header_crc(frame);
-    frame[..4].copy_from_slice(&header_crc.to_le_bytes());
+    let header_crc = salt.header_crc(header);
+    header[..4].copy_from_slice(&header_crc.to_le_bytes());
     extend_chain(chain, header_crc)
 }
 
