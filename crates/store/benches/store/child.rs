@@ -7,10 +7,13 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::measure;
+use crate::replay;
 use crate::store::{self, Bed};
 
 /// Appends so many records of 100 B and ends.
 pub(crate) const APPEND: &str = "child-append";
+/// As [`APPEND`], then reads, decodes and acknowledges them.
+pub(crate) const REPLAY: &str = "child-replay";
 /// Fills the queue in this folder with so many records of 1 KiB, durably.
 pub(crate) const FILL: &str = "child-fill";
 /// Opens the queue in this folder and says how many microseconds it took until the first record was read.
@@ -64,6 +67,11 @@ pub(crate) fn run(arguments: &[String]) {
     match arguments[..] {
         [APPEND, records] => {
             store::append(&Bed::new().queue, &measure::value(100), records.parse().expect("a number"));
+        }
+        [REPLAY, records] => {
+            let (bed, records) = (Bed::new(), records.parse().expect("a number"));
+            store::fill(&bed.queue, &measure::value(100), records);
+            replay::replay(&bed.queue, records);
         }
         [FILL, folder, records] => fill(Path::new(folder), records.parse().expect("a number")),
         [OPEN, folder] => open(Path::new(folder)),

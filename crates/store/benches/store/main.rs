@@ -10,8 +10,9 @@
 //!
 //! The quick form takes about three minutes and 4 GB of disk where the build is. Nothing else may run: a compiler on the
 //! other core makes every sync 20 times slower. The row of instructions needs valgrind and is left out without it:
-//! it runs `valgrind --tool=callgrind THIS_PROGRAM child-append 100000` and again with 300000, and divides the
-//! difference by 200 000. For a profile, run that with `--callgrind-out-file=F` and look at F with callgrind_annotate.
+//! it runs `valgrind --tool=callgrind --callgrind-out-file=F THIS_PROGRAM child-append 100000`, again with 300000, and
+//! divides the difference of what callgrind_annotate says of F, without sled, by 200 000. `child-replay` is there for
+//! profiles alike.
 //!
 //! Against other queues: `benches/peers`.
 

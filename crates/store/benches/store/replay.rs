@@ -80,7 +80,7 @@ fn filled(value_bytes: u64) -> (Bed, u64) {
 }
 
 /// Records a second until all are read, decoded and acknowledged.
-fn replay(queue: &Queue, records: u64) -> f64 {
+pub(crate) fn replay(queue: &Queue, records: u64) -> f64 {
     let (start, mut reader, mut count, mut acked) = (Instant::now(), queue.reader(), 0, Seq::FIRST);
     while let Some(entry) = reader.next().expect("the disk answers") {
         std::hint::black_box(entry.record().expect("it is a record").value);
