@@ -29,6 +29,9 @@ mod table;
 use measure::Bench;
 use table::Row;
 
+/// More than this in the minute before, and something else runs.
+const BUSY_LOAD: f64 = 0.8;
+
 type Measure = fn(&Bench) -> Vec<Row>;
 
 /// What can be measured, by name. One may give several rows, if they share their rounds.
@@ -68,10 +71,20 @@ fn main() {
             other => panic!("{other} is not known; see the head of benches/store/main.rs"),
         }
     }
+    warn_if_busy();
     Row::print_head();
     for (name, measure) in SUBJECTS {
         if names.is_empty() || names.iter().any(|wanted| name.contains(wanted.as_str())) {
             measure(&bench).iter().for_each(Row::print);
         }
+    }
+}
+
+/// Figures of a busy machine mislead, in both directions: each sync then waits for the scheduler.
+fn warn_if_busy() {
+    let loads = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load: f64 = loads.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0);
+    if load > BUSY_LOAD {
+        eprintln!("warning: the load was {load} in the last minute; these figures are worth nothing");
     }
 }
