@@ -344,6 +344,7 @@ impl Committer {
                 ordinal: self.tail.next_ordinal,
                 salt: fresh_salt(),
                 segment_bytes: self.shared.options.segment_bytes,
+                recycled: false,
                 name: home.name.clone(),
             };
             self.tail.next_ordinal += 1;

@@ -20,6 +20,10 @@ pub(crate) const FORMAT_VERSION: u16 = 1;
 pub(crate) const HEADER_BLOCK_BYTES: usize = 4096;
 /// Where the queue's name starts in the header.
 const NAME_AT: usize = 80;
+/// Where the flags of a header start.
+const FLAGS_AT: usize = 76;
+/// The file had an earlier life.
+const RECYCLED: u32 = 1;
 /// The longest name of a queue, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 4096;
 /// The longest header: the fixed fields, the longest name, rounded up.
@@ -33,6 +37,8 @@ pub(crate) struct SegmentHeader {
     pub(crate) salt: u64,
     /// The size at which the segment was to be sealed; for people, nothing depends on it.
     pub(crate) segment_bytes: u64,
+    /// Whether the file had an earlier life: behind its frames there may be bytes of it, which validate nowhere here.
+    pub(crate) recycled: bool,
     pub(crate) name: String,
 }
 
@@ -62,6 +68,7 @@ impl SegmentHeader {
         out[56..64].copy_from_slice(&self.salt.to_le_bytes());
         out[64..72].copy_from_slice(&self.segment_bytes.to_le_bytes());
         out[72..76].copy_from_slice(&name_len.to_le_bytes());
+        out[FLAGS_AT..FLAGS_AT + 4].copy_from_slice(&(RECYCLED * u32::from(self.recycled)).to_le_bytes());
         out[NAME_AT..NAME_AT + self.name.len()].copy_from_slice(self.name.as_bytes());
         let crc = crc32fast::hash(&out[12..]);
         out[8..12].copy_from_slice(&crc.to_le_bytes());
@@ -94,6 +101,7 @@ impl SegmentHeader {
             ordinal: u64_at(bytes, 48),
             salt: u64_at(bytes, 56),
             segment_bytes: u64_at(bytes, 64),
+            recycled: u32_at(bytes, FLAGS_AT) & RECYCLED != 0,
             name: String::from_utf8(name.to_vec()).map_err(|_| BadHeader::Unreadable)?,
         })
     }
