@@ -2,24 +2,22 @@
 //!
 //! Invariant: every range in `above` lies strictly above `prefix`, and no two of them touch.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::Seq;
+use crate::ranges::Ranges;
 
 /// The acknowledged sequence numbers of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Acks {
     prefix: Seq,
-    /// Start to end of each range above the prefix.
-    above: BTreeMap<Seq, Seq>,
-    above_count: u64,
+    above: Ranges,
 }
 
 impl Acks {
     /// Everything below `prefix` is acknowledged.
     pub(crate) fn new(prefix: Seq) -> Acks {
-        Acks { prefix, above: BTreeMap::new(), above_count: 0 }
+        Acks { prefix, above: Ranges::default() }
     }
 
     /// The first sequence number that is not acknowledged.
@@ -29,53 +27,37 @@ impl Acks {
 
     /// How many sequence numbers above the prefix are acknowledged.
     pub(crate) fn above_count(&self) -> u64 {
-        self.above_count
+        self.above.count()
     }
 
     /// The ranges above the prefix, ascending.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = Range<Seq>> + '_ {
-        self.above.iter().map(|(start, end)| *start..*end)
+        self.above.iter()
     }
 
     /// Adds a range; returns how many of it are new.
     pub(crate) fn insert(&mut self, range: Range<Seq>) -> u64 {
         let before = self.total();
-        let (mut start, mut end) = (range.start.max(self.prefix), range.end);
-        if start >= end {
-            return 0;
-        }
-        // The one range that starts at or below and reaches us, then all that start inside or right behind.
-        if let Some((below, below_end)) = self.above.range(..=start).next_back().map(|(s, e)| (*s, *e))
-            && below_end >= start
-        {
-            (start, end) = (below, end.max(below_end));
-        }
-        while let Some((next, next_end)) = self.above.range(start..=end).next().map(|(s, e)| (*s, *e)) {
-            self.above.remove(&next);
-            self.above_count -= next_end.since(next);
-            end = end.max(next_end);
-        }
-        if start == self.prefix {
-            self.prefix = end;
-        } else {
-            self.above.insert(start, end);
-            self.above_count += end.since(start);
+        self.above.insert(range.start.max(self.prefix)..range.end);
+        if let Some(first) = self.above.first().filter(|first| first.start == self.prefix) {
+            self.prefix = first.end;
+            self.above.remove_below(first.end);
         }
         self.total() - before
     }
 
     fn total(&self) -> u64 {
-        self.prefix.get() + self.above_count
+        self.prefix.get() + self.above_count()
     }
 
     /// The stretch at or after `seq` that is not acknowledged: its start, and the end of it if a range ends it.
     pub(crate) fn unacknowledged_from(&self, seq: Seq) -> (Seq, Option<Seq>) {
-        let mut start = seq.max(self.prefix);
-        if let Some((_, end)) = self.above.range(..=start).next_back() {
-            start = start.max(*end);
-        }
-        let end = self.above.range(start..).next().map(|(next, _)| *next);
-        (start, end)
+        self.above.gap_from(seq.max(self.prefix))
+    }
+
+    /// The parts of `range` that are not acknowledged, ascending.
+    pub(crate) fn unacknowledged_in(&self, range: Range<Seq>) -> Vec<Range<Seq>> {
+        self.above.gaps_in(range.start.max(self.prefix)..range.end)
     }
 }
 

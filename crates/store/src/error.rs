@@ -27,6 +27,18 @@ impl IoFailure {
         self.error.kind() == ErrorKind::AlreadyExists
     }
 
+    /// Whether the medium does not give the bytes: an unreadable sector, a broken block, a file system that found its own
+    /// checksums wrong. Everything else (no descriptors, no permission, no memory) is a state of the system.
+    pub(crate) fn is_of_the_medium(&self) -> bool {
+        use rustix::io::Errno;
+        let medium = [Errno::IO, Errno::NODATA, Errno::BADMSG, Errno::UCLEAN, Errno::REMOTEIO, Errno::NXIO];
+        match self.error.raw_os_error() {
+            Some(code) => medium.iter().any(|errno| errno.raw_os_error() == code),
+            // The simulated disk's EIO.
+            None => self.error.kind() == ErrorKind::Other && self.error.get_ref().is_none(),
+        }
+    }
+
     /// Whether the disk, or the owner's share of it, is full.
     #[must_use]
     pub fn is_storage_full(&self) -> bool {
@@ -49,6 +61,20 @@ impl<T> AtPath<T> for io::Result<T> {
     fn at(self, operation: &'static str, path: &Path) -> Result<T, IoFailure> {
         self.map_err(|error| IoFailure::new(operation, path, error))
     }
+}
+
+/// How often something is read before its bytes are given up: a medium that answers wrong once may answer right.
+pub(crate) const READ_TRIES: u32 = 3;
+
+/// Reads again, a few times, while the medium does not answer.
+pub(crate) fn patiently<T>(mut read: impl FnMut() -> Result<T, IoFailure>) -> Result<T, IoFailure> {
+    for _ in 1..READ_TRIES {
+        match read() {
+            Err(failure) if failure.is_of_the_medium() => {}
+            result => return result,
+        }
+    }
+    read()
 }
 
 /// Why a queue_dir or a queue could not be opened.

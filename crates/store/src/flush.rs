@@ -129,16 +129,17 @@ impl Flusher {
             queue.strong_count() > 0
         });
         queues.retain(|queue| queue.lock().unflushed > 0);
-        self.flush(&queues, false);
+        // Logged, and tried again after the interval.
+        let _ = self.flush(&queues, false);
     }
 
     /// Persists these queues, and with `release` for the last time: from then on the index belongs to whoever opens them
     /// next. Then frees what they have passed. An index that cannot be written never keeps disk space from being freed:
     /// the cost is redelivery, and the first segment bounds it.
-    pub(crate) fn flush(&self, queues: &[Arc<Shared>], release: bool) {
+    pub(crate) fn flush(&self, queues: &[Arc<Shared>], release: bool) -> Result<(), IoFailure> {
         let _one_at_a_time = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
         let index = self.index();
-        let Some(index) = index.as_ref() else { return };
+        let Some(index) = index.as_ref() else { return Ok(()) };
         let mut taken = Vec::new();
         let mut stored = Ok(());
         for queue in queues {
@@ -165,6 +166,7 @@ impl Flusher {
             drop(state);
             truncate::truncate(queue, crate::Seq::new(cursor));
         }
+        flushed
     }
 }
 

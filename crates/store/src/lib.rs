@@ -53,7 +53,7 @@
 //! | `append.rs` | encoding, the claim, tickets |
 //! | `commit.rs` | the committing thread: one write and one sync for all who wait |
 //! | `read.rs` | records in order; damage reported and passed over |
-//! | `cursor.rs`, `flush.rs` | acknowledged ranges; persisting them |
+//! | `cursor.rs`, `ranges.rs`, `flush.rs` | acknowledged ranges; persisting them |
 //! | `truncate.rs` | freeing what is acknowledged |
 //! | `recover.rs` | from what stands on the disk to a queue that goes on |
 //! | `segment.rs`, `frame.rs`, `record.rs`, `scan.rs` | the format; `docs/format.md` describes every byte |
@@ -72,6 +72,7 @@ mod index;
 pub mod inspect;
 mod queue;
 mod queue_dir;
+mod ranges;
 mod read;
 mod record;
 mod recover;

@@ -2,7 +2,7 @@
 //!
 //! Invariant, asserted after every move in debug builds: `start <= cursor <= durable <= end`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -14,12 +14,14 @@ use crate::Seq;
 use crate::append::Group;
 use crate::commit::Committer;
 use crate::cursor::Acks;
-use crate::error::{AppendError, OpenError};
+use crate::error::{AppendError, IoFailure, OpenError};
 use crate::flush::Flusher;
 use crate::index::{Counters, Hint};
 use crate::queue_dir::DirInner;
+use crate::ranges::Ranges;
 use crate::read::Reader;
 use crate::recover::{Recovered, RecoveryReport};
+use crate::scan::Unreadable;
 use crate::segment::{Home, SegmentMeta};
 
 /// The losses that are remembered for people; the counter has them all.
@@ -124,6 +126,9 @@ pub struct QueueStatus {
     pub counters: Counters,
     /// The newest ranges that damage destroyed.
     pub losses: Vec<Range<Seq>>,
+    /// Records that the disk does not give (an I/O error that several tries did not mend). They are neither lost nor
+    /// acknowledged, and their files stay: opening the queue again tries again.
+    pub unavailable: Vec<Range<Seq>>,
     /// Why writing has stopped, if it has.
     pub failed: Option<Arc<str>>,
 }
@@ -140,6 +145,7 @@ pub(crate) struct State {
     pub(crate) counters: Counters,
     pub(crate) losses: VecDeque<Range<Seq>>,
     pub(crate) hint: Option<Hint>,
+    pub(crate) unavailable: Unavailable,
 
     pub(crate) group: Group,
     pub(crate) committer: Doing,
@@ -149,6 +155,16 @@ pub(crate) struct State {
     pub(crate) unflushed: u64,
     /// Closed and persisted: the index belongs to whoever opens the queue next.
     pub(crate) released: bool,
+}
+
+/// What the medium did not give, until the queue is opened again. Nothing of it is acknowledged, lost or deleted.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Unavailable {
+    pub(crate) seqs: Ranges,
+    /// Segments from this ordinal on stay, whatever is acknowledged: what is in them hangs on one that cannot be read.
+    pub(crate) keep_from: Option<u64>,
+    /// What of which segment a reader has tried to read.
+    pub(crate) places: BTreeMap<u64, Unreadable>,
 }
 
 /// What the committer is doing, so that it is woken only when it sleeps.
@@ -170,6 +186,25 @@ impl State {
     /// Never above `durable`, so that a cursor never promises more than the log keeps.
     pub(crate) fn cursor(&self) -> Seq {
         self.acks.prefix().min(self.durable)
+    }
+
+    /// The stretch at or after `seq` that is neither acknowledged nor unavailable: its start, and its end if one is known.
+    pub(crate) fn to_read_from(&self, seq: Seq) -> (Seq, Option<Seq>) {
+        let mut from = seq;
+        loop {
+            let (start, end) = self.acks.unacknowledged_from(from);
+            let (readable, readable_end) = self.unavailable.seqs.gap_from(start);
+            if readable == start {
+                return (start, end.into_iter().chain(readable_end).min());
+            }
+            from = readable;
+        }
+    }
+
+    /// Acknowledges what of the range can be read, or is known to be gone; returns how many numbers are new.
+    fn settle(&mut self, range: Range<Seq>) -> u64 {
+        let parts = self.unavailable.seqs.gaps_in(range);
+        parts.into_iter().map(|part| self.acks.insert(part)).sum()
     }
 
     pub(crate) fn queued(&self) -> u64 {
@@ -230,7 +265,7 @@ impl Shared {
     pub(crate) fn ack(&self, range: Range<Seq>) {
         let mut state = self.lock();
         let until = range.end.min(state.readable);
-        let fresh = state.acks.insert(range.start..until);
+        let fresh = state.settle(range.start..until);
         state.counters.acknowledged += fresh;
         self.moved(state, fresh);
     }
@@ -239,14 +274,14 @@ impl Shared {
     pub(crate) fn pass(&self, range: Range<Seq>) {
         let mut state = self.lock();
         let until = range.end.min(state.readable);
-        let fresh = state.acks.insert(range.start..until);
+        let fresh = state.settle(range.start..until);
         self.moved(state, fresh);
     }
 
     /// Records that a range is gone, with the reason: counted, logged, remembered, never silent.
     pub(crate) fn lose(&self, range: Range<Seq>, at: &str, cause: &str) {
         let mut state = self.lock();
-        let fresh = state.acks.insert(range.clone());
+        let fresh = state.settle(range.clone());
         state.counters.lost += fresh;
         if fresh > 0 {
             let (first, next) = (range.start.get(), range.end.get());
@@ -257,6 +292,18 @@ impl Shared {
             }
         }
         self.moved(state, fresh);
+    }
+
+    /// The medium does not give a range: it is passed over until the queue is opened again, and nothing else becomes of it.
+    pub(crate) fn put_off(&self, range: Range<Seq>, at: &str) {
+        let mut state = self.lock();
+        let parts = state.acks.unacknowledged_in(range.clone());
+        let fresh: u64 = parts.into_iter().map(|part| state.unavailable.seqs.insert(part)).sum();
+        drop(state);
+        if fresh > 0 {
+            let (first, next) = (range.start.get(), range.end.get());
+            tracing::error!(queue = %self.home.name, first, next, records = fresh, at, "records are unavailable until the queue is opened again: the disk does not give them");
+        }
     }
 
     /// After the cursor may have moved: it is to be persisted, and stated in a watermark.
@@ -338,6 +385,25 @@ impl Queue {
         self.shared().ack(range);
     }
 
+    /// Persists the acknowledgements so far and frees the segments that lie wholly below the cursor. Blocks on the disk;
+    /// happens in the background as well, see [`crate::QueueDirOptions`].
+    ///
+    /// When this returns `Ok`, what was acknowledged before the call stays acknowledged, also after power loss.
+    ///
+    /// # Errors
+    /// [`IoFailure`] if the index cannot be written: segments were freed all the same, what was acknowledged in those
+    /// that stay may be delivered again after a crash, and the background tries again.
+    pub fn truncate(&self) -> Result<(), IoFailure> {
+        let shared = self.shared();
+        let state = shared.lock();
+        if state.released && state.unflushed > 0 {
+            let error = std::io::Error::other("the queue is closed");
+            return Err(IoFailure::new("persist acknowledgements of", &shared.home.folder, error));
+        }
+        drop(state);
+        shared.flusher.flush(std::slice::from_ref(shared), false)
+    }
+
     /// Calls `wake` whenever more has become readable, and when the queue is closed. It is called from the committing
     /// thread: it must be short and must not block.
     pub fn on_readable(&self, wake: Arc<dyn Fn() + Send + Sync>) {
@@ -358,6 +424,7 @@ impl Queue {
             bytes: state.segments.iter().map(|segment| segment.bytes).sum(),
             counters: state.counters,
             losses: state.losses.iter().cloned().collect(),
+            unavailable: state.unavailable.seqs.iter().collect(),
             failed: state.failed.clone(),
         }
     }

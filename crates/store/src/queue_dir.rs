@@ -150,7 +150,8 @@ impl DirInner {
 
     /// A queue is closed: its last acknowledgements are persisted, and its name is free.
     pub(crate) fn release(&self, queue: &Arc<Shared>) {
-        self.flusher.flush(std::slice::from_ref(queue), true);
+        // What it says when it fails was logged; the cost is redelivery.
+        let _ = self.flusher.flush(std::slice::from_ref(queue), true);
         self.queues().retain(|open| !std::ptr::eq(open.as_ptr(), Arc::as_ptr(queue)));
     }
 }
@@ -187,6 +188,7 @@ fn shared(
             .map(|(from, to)| Seq::new(*from)..Seq::new(*to))
             .collect::<VecDeque<_>>(),
         hint: recovered.hint,
+        unavailable: recovered.unavailable.clone(),
         group: crate::append::Group::default(),
         committer: Doing::Working,
         failed: None,

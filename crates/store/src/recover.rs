@@ -18,6 +18,7 @@ use crate::cursor::Acks;
 use crate::error::IoFailure;
 use crate::frame::{self, Salt, SegStart};
 use crate::index::{Hint, QueueState};
+use crate::queue::Unavailable;
 use crate::segment::{self, ActiveSegment, Home, Outline, SegmentMeta};
 
 pub(crate) use listing::{Intent, base, list, metas, own};
@@ -55,6 +56,7 @@ pub(crate) struct Recovered {
     pub(crate) end: Seq,
     pub(crate) segments: VecDeque<SegmentMeta>,
     pub(crate) hint: Option<Hint>,
+    pub(crate) unavailable: Unavailable,
     pub(crate) remembered: QueueState,
     pub(crate) active: Tail,
     pub(crate) report: RecoveryReport,
@@ -104,7 +106,19 @@ pub(crate) fn recover(
     state.counters.appended = state.counters.appended.max(known);
     tell(home, &report);
     let Log { segments, durable, tail, .. } = log;
-    Ok(Recovered { uuid, acks, durable, end, segments, hint, remembered: state, active: tail, report })
+    let unavailable = Unavailable::default();
+    Ok(Recovered {
+        uuid,
+        acks,
+        durable,
+        end,
+        segments,
+        hint,
+        unavailable,
+        remembered: state,
+        active: tail,
+        report,
+    })
 }
 
 /// At most so many numbers may stand in segments behind the last that can be read: they are not given out again.

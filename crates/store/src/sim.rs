@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -96,6 +97,8 @@ struct World {
     locks: HashSet<PathBuf>,
     indexes: BTreeMap<PathBuf, IndexImage>,
     faults: Vec<Fault>,
+    /// Bytes of files that reads do not get.
+    spoiled: Vec<(u64, Range<u64>)>,
     /// Mutating calls so far.
     steps: u64,
     /// The power fails before this step.
@@ -198,9 +201,19 @@ impl SimDisk {
         self.world().faults.push(Fault { op, after, error, times: 1, partial: 0, panics: true });
     }
 
+    /// Reads that touch these bytes of the file fail with EIO, until [`SimDisk::mend`] or a crash: a bad sector.
+    pub fn spoil(&self, path: &Path, bytes: Range<u64>) {
+        let mut world = self.world();
+        if let Some(Name::File(node)) = world.names.get(path).copied() {
+            world.spoiled.push((node, bytes));
+        }
+    }
+
     /// Ends all injected faults.
     pub fn mend(&self) {
-        self.world().faults.clear();
+        let mut world = self.world();
+        world.faults.clear();
+        world.spoiled.clear();
     }
 
     /// Calls so far that change the disk.
@@ -453,6 +466,14 @@ impl Disk for SimDisk {
     fn read_at(&self, file: &Handle, buffer: &mut [u8], position: u64) -> io::Result<usize> {
         let mut world = self.world();
         world.meet(SimOp::Read).map_err(|(error, _)| error)?;
+        if let HandleInner::Simulated(SimHandle { node, .. }) = &file.0 {
+            let end = position.saturating_add(buffer.len() as u64);
+            let bad =
+                |(of, bytes): &(u64, Range<u64>)| of == node && bytes.start < end && position < bytes.end;
+            if world.spoiled.iter().any(bad) {
+                return Err(ErrorKind::Other.into());
+            }
+        }
         let bytes = &world.node(file)?.current;
         let start = usize::try_from(position).unwrap_or(usize::MAX).min(bytes.len());
         let count = buffer.len().min(bytes.len() - start);

@@ -9,7 +9,12 @@ use crate::segment;
 pub(crate) fn truncate(queue: &Shared, cursor: Seq) {
     let mut state = queue.lock();
     let mut passed = Vec::new();
-    while state.segments.len() > 1 && state.segments[0].sealed && state.segments[0].next <= cursor {
+    let keep_from = state.unavailable.keep_from.unwrap_or(u64::MAX);
+    while state.segments.len() > 1
+        && state.segments[0].sealed
+        && state.segments[0].next <= cursor
+        && state.segments[0].ordinal < keep_from
+    {
         passed.extend(state.segments.pop_front());
     }
     let start = state.start();

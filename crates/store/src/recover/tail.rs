@@ -11,7 +11,7 @@ use crate::disk::{Access, Handle, read_full_at, write_all_at};
 use crate::error::{AtPath, IoFailure};
 use crate::frame::{self, HEADER_BYTES, Kind, Salt, Watermark};
 use crate::index::{Hint, QueueState};
-use crate::scan::{Scanner, Source, Step};
+use crate::scan::{Payload, Scanner, Source, Step};
 use crate::segment::{self, Home, Outline};
 
 /// The most that is kept of one damaged range.
@@ -88,11 +88,12 @@ fn walk(
                 let (from, all_zeros) = damage.unwrap_or((position, true));
                 damage = Some((from, all_zeros && zeros));
             }
-            Step::Frame { position, whole: false, .. } => {
+            Step::Unreadable { position, .. }
+            | Step::Frame { position, state: Payload::Damaged | Payload::Unreadable, .. } => {
                 let (from, _) = damage.unwrap_or((position, false));
                 damage = Some((from, false));
             }
-            Step::Frame { header, position, payload, whole: true } => {
+            Step::Frame { header, position, payload, state: Payload::Whole } => {
                 let seq = header.seq;
                 if let Some((from, _)) = damage.take() {
                     let range = tail.next..seq.max(tail.next);

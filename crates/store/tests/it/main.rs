@@ -6,6 +6,7 @@ mod format;
 mod found;
 mod journey;
 mod limits;
+mod reading;
 mod recovery;
 mod seeded;
 mod setup;

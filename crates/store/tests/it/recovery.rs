@@ -1,9 +1,10 @@
 //! The recovery table of the design, a test a rule.
 
+use std::io::ErrorKind;
 use std::process::Command;
 use std::sync::Arc;
 
-use tidegate_store::sim::Crash;
+use tidegate_store::sim::{Crash, SimDisk, SimOp};
 use tidegate_store::{Durability, OpenError, QueueDir, QueueDirOptions, QueueOptions, RecoveryReport, Seq};
 
 use crate::setup::{Bed, append, dir_options, dir_path, edit, numbers, options, padded, segments};
@@ -544,4 +545,103 @@ fn r5_a_seal_that_reached_the_disk_without_the_records_before_it_is_not_believed
     assert_eq!(bed.queue.status().counters.lost, 0, "it was never acknowledged as durable");
     assert_eq!(bed.append("next"), Seq::new(lost + 1));
     assert_eq!(bed.crash(Crash::PowerAllLost).seqs(), [numbers(1..lost), vec![lost + 1]].concat());
+}
+
+/// The pages that hold some bytes of the `index`-th record of a segment, and the records that they touch.
+fn page_of_record(bytes: &[u8], index: usize) -> (std::ops::Range<u64>, Vec<u64>) {
+    let at = record_at(bytes, index);
+    let page = at / 4096 * 4096..at / 4096 * 4096 + 4096;
+    let touched = frames(bytes)
+        .into_iter()
+        .filter(|(_, kind)| *kind == 2)
+        .filter(|(at, _)| {
+            let len = u32::from_le_bytes(bytes[at + 4..at + 8].try_into().expect("four bytes")) as usize;
+            *at < page.end && page.start < at + FRAME_HEADER + len
+        })
+        .map(|(at, _)| u64::from_le_bytes(bytes[at + 8..at + 16].try_into().expect("eight bytes")))
+        .collect();
+    (page.start as u64..page.end as u64, touched)
+}
+
+#[test]
+fn r16_records_on_a_page_that_the_disk_does_not_give_are_unavailable_until_reopen_and_nothing_else() {
+    let large = || options().segment_bytes(64 << 10);
+    let disk = {
+        let bed = Bed::on(SimDisk::new(), large());
+        bed.append_all(0..600);
+        bed.close()
+    };
+    let path = segments(&disk)[1].clone();
+    let (page, touched) = page_of_record(&disk.bytes(&path).expect("bytes"), 100);
+    let files = segments(&disk).len();
+    let bed = Bed::on(disk.clone(), large());
+    disk.spoil(&path, page.start + 100..page.start + 200);
+
+    let seqs = bed.seqs();
+
+    let status = bed.queue.status();
+    let expected: Vec<u64> = numbers(1..601).into_iter().filter(|seq| !touched.contains(seq)).collect();
+    assert!(touched.len() > 15);
+    assert_eq!(seqs, expected, "records wholly outside of the page are delivered");
+    let range = Seq::new(touched[0])..Seq::new(touched[touched.len() - 1] + 1);
+    assert_eq!(status.unavailable, [range.clone()]);
+    assert_eq!((status.counters.lost, status.queued), (0, 600));
+
+    // What could not be read cannot be acknowledged, nor deleted with what was.
+    bed.ack(1..601);
+    assert_eq!(bed.seqs(), [] as [u64; 0]);
+    assert_eq!(bed.queue.status().cursor, range.start);
+    bed.queue.truncate().expect("the index takes it");
+    assert_eq!(bed.segments().len(), files - 1, "only the segment before it is gone");
+    assert_eq!(bed.append("goes on"), Seq::new(601));
+
+    let disk = bed.close();
+    disk.mend();
+    let bed = Bed::on(disk, large());
+    assert_eq!(bed.seqs(), [touched, vec![601]].concat());
+    assert_eq!(bed.queue.status().unavailable, []);
+}
+
+#[test]
+fn r16_a_page_that_the_disk_gives_at_the_third_try_costs_nothing() {
+    let bed = Bed::new();
+    bed.append_all(0..50);
+    bed.disk.fail(SimOp::Read, 1, 2, ErrorKind::Other, 0);
+
+    assert_eq!(bed.seqs(), numbers(1..51));
+    assert_eq!(bed.queue.status().unavailable, []);
+}
+
+#[test]
+fn r16_a_segment_that_cannot_be_opened_when_reading_is_unavailable_as_a_whole() {
+    let bed = Bed::new();
+    bed.append_all(0..100);
+    let second = bed.segments()[1].clone();
+    bed.disk.spoil(&second, 0..1);
+
+    let seqs = bed.seqs();
+
+    let status = bed.queue.status();
+    assert_eq!(status.unavailable.len(), 1);
+    let range = status.unavailable[0].clone();
+    assert_eq!(seqs, [numbers(1..range.start.get()), numbers(range.end.get()..101)].concat());
+    assert_eq!(status.counters.lost, 0);
+    bed.disk.mend();
+    assert_eq!(bed.seqs(), seqs, "until the queue is opened again");
+    assert_eq!(bed.reopen().seqs(), numbers(1..101));
+}
+
+#[test]
+fn r16_a_disk_that_gives_nothing_makes_everything_unavailable_and_loses_nothing() {
+    let bed = Bed::new();
+    bed.append_all(0..60);
+    bed.disk.fail(SimOp::Read, 0, u64::MAX, ErrorKind::Other, 0);
+
+    assert_eq!(bed.seqs(), [] as [u64; 0]);
+    assert_eq!(bed.queue.status().unavailable, [Seq::new(1)..Seq::new(61)]);
+    assert_eq!(bed.append("goes on"), Seq::new(61));
+
+    let disk = bed.close();
+    disk.mend();
+    assert_eq!(Bed::on(disk, options()).seqs(), numbers(1..62));
 }

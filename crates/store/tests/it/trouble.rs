@@ -112,23 +112,26 @@ fn a_segment_that_cannot_be_made_refuses_the_append_and_the_next_tries_again() {
 }
 
 #[test]
-fn a_read_error_loses_nothing_and_reading_again_goes_on() {
-    let bed = Bed::new();
-    bed.append_all(0..50);
-    let mut reader = bed.queue.reader();
-    bed.disk.fail(SimOp::Read, 1, 2, ErrorKind::Other, 0);
+fn a_system_that_refuses_to_read_loses_nothing_and_reading_again_goes_on() {
+    for error in [ErrorKind::PermissionDenied, ErrorKind::OutOfMemory] {
+        let bed = Bed::new();
+        bed.append_all(0..50);
+        let mut reader = bed.queue.reader();
+        bed.disk.fail(SimOp::Read, 1, 2, error, 0);
 
-    let (mut seqs, mut errors) = (Vec::new(), 0);
-    loop {
-        match reader.next() {
-            Ok(Some(entry)) => seqs.push(entry.seq.get()),
-            Ok(None) => break,
-            Err(_) => errors += 1,
+        let (mut seqs, mut errors) = (Vec::new(), 0);
+        loop {
+            match reader.next() {
+                Ok(Some(entry)) => seqs.push(entry.seq.get()),
+                Ok(None) => break,
+                Err(_) => errors += 1,
+            }
         }
-    }
 
-    assert_eq!((seqs, errors), (numbers(1..51), 2));
-    assert_eq!(bed.queue.status().counters.lost, 0);
+        assert_eq!((seqs, errors), (numbers(1..51), 2));
+        assert_eq!(bed.queue.status().counters.lost, 0);
+        assert_eq!(bed.queue.status().unavailable, []);
+    }
 }
 
 #[test]
