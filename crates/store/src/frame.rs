@@ -12,6 +12,10 @@ use crate::Seq;
 pub(crate) const HEADER_BYTES: usize = 24;
 /// Frames start at multiples of this.
 pub(crate) const GRID_BYTES: usize = 8;
+/// Flag of a [`Kind::Batch`] frame: the first of its batch.
+pub(crate) const BATCH_FIRST: u8 = 1;
+/// Flag of a [`Kind::Batch`] frame: another of its batch follows.
+pub(crate) const BATCH_MORE: u8 = 2;
 
 /// What a frame is. 0 is never a kind, so that a header of zeros is never a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -262,6 +266,9 @@ pub(crate) struct SegStart {
     pub(crate) next: Seq,
     /// The chain checksum of the segment before.
     pub(crate) chain: u32,
+    /// Whether not all before could be read when this segment was begun: `next` is then the least that it may be, and
+    /// what was before says itself how far it goes, up to this segment's first sequence number.
+    pub(crate) open_ended: bool,
 }
 
 impl SegStart {
@@ -272,6 +279,7 @@ impl SegStart {
         out[..8].copy_from_slice(&self.ordinal.to_le_bytes());
         out[8..16].copy_from_slice(&self.next.get().to_le_bytes());
         out[16..20].copy_from_slice(&self.chain.to_le_bytes());
+        out[20] = u8::from(self.open_ended);
         out
     }
 
@@ -280,6 +288,7 @@ impl SegStart {
             ordinal: u64_at(payload, 0),
             next: Seq::new(u64_at(payload, 8)),
             chain: u32_at(payload, 16),
+            open_ended: payload[20] & 1 != 0,
         })
     }
 }

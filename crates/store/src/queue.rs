@@ -161,6 +161,8 @@ pub(crate) struct State {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Unavailable {
     pub(crate) seqs: Ranges,
+    /// How many of them need not be records: how far a segment goes that cannot be read is not always known.
+    pub(crate) uncertain: u64,
     /// Segments from this ordinal on stay, whatever is acknowledged: what is in them hangs on one that cannot be read.
     pub(crate) keep_from: Option<u64>,
     /// What of which segment a reader has tried to read.
@@ -208,7 +210,7 @@ impl State {
     }
 
     pub(crate) fn queued(&self) -> u64 {
-        self.end.since(self.acks.prefix()) - self.acks.above_count()
+        self.end.since(self.acks.prefix()) - self.acks.above_count() - self.unavailable.uncertain
     }
 
     /// The line that the whole store keeps.

@@ -24,8 +24,8 @@ use crate::segment::{self, ActiveSegment, Home, Outline, SegmentMeta};
 pub(crate) use listing::{Intent, base, list, metas, own};
 pub(crate) use tail::{durable_at_least, highest, scan_tail, sealed_watermark};
 
-use listing::choose_uuid;
-use tail::{Settled, settle};
+use listing::{choose_uuid, remove_spares};
+use tail::{Mend, ScannedTail, Settled, broken_batches, settle};
 
 /// What opening a queue found and did. Everything in it was logged as well.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -43,8 +43,15 @@ pub struct RecoveryReport {
     pub index: Option<String>,
     /// Files and folders that are not the queue's, or that must not be touched, each with the reason.
     pub ignored: Vec<String>,
+    /// Records that may stand in segments which the disk does not give: neither lost nor acknowledged, and tried again
+    /// when the queue is opened the next time. The last range may name more numbers than there are records.
+    pub unavailable: Vec<Range<Seq>>,
     /// Segments that hold something and of which nothing can be read: ordinal and bytes.
     pub(crate) unreadable: Vec<(u64, u64)>,
+    /// Segments that the medium does not give: ordinal and bytes, ascending.
+    pub(crate) unread: Vec<(u64, u64)>,
+    /// Ordinals of spares.
+    pub(crate) spares: Vec<u64>,
 }
 
 /// A queue's state as recovery leaves it.
@@ -72,12 +79,23 @@ pub(crate) fn recover(
         report.index = Some(reason);
         None
     });
-    let (outlines, next_ordinal) = list(home, Intent::Recover, &mut report)?;
-    let uuid = choose_uuid(home, remembered.as_ref(), &outlines);
+    let (found, next_ordinal) = list(home, Intent::Recover, &mut report)?;
+    let uuid = choose_uuid(home, remembered.as_ref(), &found);
     let remembered = remembered.filter(|state| &state.uuid == uuid.as_bytes());
-    let outlines = own(home, uuid, outlines, &mut report);
-
     let hint = remembered.as_ref().and_then(|state| state.hint);
+    if let (None, true, Some((ordinal, _))) = (&remembered, found.is_empty(), report.unread.first()) {
+        // To begin again would make strangers of them.
+        let path = segment::path(&home.folder, *ordinal);
+        return Err(IoFailure::new(
+            "read",
+            &path,
+            std::io::Error::other("the disk gives no segment of the queue"),
+        ));
+    }
+    remove_spares(home, hint, &mut report);
+    let mut outlines = own(home, uuid, found, &mut report);
+    let last = walk_last(home, &mut outlines, hint, &mut report)?;
+
     let mut log = Log {
         segments: metas(&outlines),
         first_start_is_damaged: outlines.first().is_some_and(|first| first.start_is_damaged),
@@ -89,24 +107,30 @@ pub(crate) fn recover(
             next_ordinal: next_ordinal.max(hint.map_or(0, |hint| hint.ordinal + 1)),
             watermark: sealed_watermark(&outlines),
         },
+        hidden: 0,
+        open_ended: false,
     };
-    if let Some(last) = outlines.into_iter().last() {
-        log.recover_last(home, &last, hint, &mut report)?;
+    let broken = log.walk_unsealed(home, &outlines)?;
+    log.look_behind(last.as_ref(), outlines.last(), &report);
+    if let (Some(scanned), Some(outline)) = (last, outlines.last()) {
+        log.recover_last(home, outline, scanned, &mut report)?;
     }
     let mut state = remembered.clone().unwrap_or_default();
-    let end = log.end(Seq::new(state.issued), hidden_after(&log, &report));
-    let acks = acks(home, remembered.as_ref(), &log, end, &mut report);
+    let end = log.end(Seq::new(state.issued));
+    let mut acks = acks(home, remembered.as_ref(), &log, end, &mut report);
+    report.lost_unsynced.extend(broken.into_iter().filter(|range| acks.insert(range.clone()) > 0));
+    log.pass_what_was_never_issued(&mut acks, &report);
+    let unavailable = unavailable(&log, &acks, end, &mut report);
     for range in &report.missing {
         state.counters.lost += range.end.since(range.start);
         state.losses.push((range.start.get(), range.end.get()));
     }
     // The index may be behind the log: what is queued was appended, whatever the counter says.
-    let queued = end.since(acks.prefix()) - acks.above_count();
+    let queued = end.since(acks.prefix()) - acks.above_count() - unavailable.uncertain;
     let known = state.counters.acknowledged + state.counters.lost + queued;
     state.counters.appended = state.counters.appended.max(known);
     tell(home, &report);
     let Log { segments, durable, tail, .. } = log;
-    let unavailable = Unavailable::default();
     Ok(Recovered {
         uuid,
         acks,
@@ -121,11 +145,26 @@ pub(crate) fn recover(
     })
 }
 
-/// At most so many numbers may stand in segments behind the last that can be read: they are not given out again.
-fn hidden_after(log: &Log, report: &RecoveryReport) -> u64 {
-    let last = log.segments.back().map_or(0, |meta| meta.ordinal);
-    let behind = report.unreadable.iter().filter(|(ordinal, _)| *ordinal > last);
-    behind.map(|(_, bytes)| bytes / frame::HEADER_BYTES as u64).sum()
+/// Walks the last segment. One that the medium does not give any more is as one that it never gave, and then the one
+/// before it is the last that can be read.
+fn walk_last(
+    home: &Home,
+    outlines: &mut Vec<Outline>,
+    hint: Option<Hint>,
+    report: &mut RecoveryReport,
+) -> Result<Option<ScannedTail>, IoFailure> {
+    while let Some(last) = outlines.last() {
+        match scan_tail(home, last, hint) {
+            Ok(scanned) => return Ok(Some(scanned)),
+            Err(failure) if failure.is_of_the_medium() => {
+                report.unread.push((last.header.ordinal, last.len));
+                report.unread.sort_unstable();
+                outlines.pop();
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(None)
 }
 
 /// The log while it is being recovered.
@@ -138,24 +177,76 @@ struct Log {
     /// `D`, and after the last segment was synced, what is durable now.
     durable: Seq,
     tail: Tail,
+    /// At most so many numbers may stand where nothing can be read, behind the last record that can: they are not given
+    /// out again.
+    hidden: u64,
+    /// Whether some of them only cannot be read now.
+    open_ended: bool,
 }
 
 impl Log {
-    /// Walks the last segment, and makes it one that can be appended to, or leaves it as it is and lets the next append
-    /// begin a new one.
+    /// Walks the segments that were left unsealed before the last: where they end, if the next one does not say it, and
+    /// which batches miss a part. Those are passed: a batch is there as a whole or not at all.
+    fn walk_unsealed(&mut self, home: &Home, outlines: &[Outline]) -> Result<Vec<Range<Seq>>, IoFailure> {
+        let mut broken = Vec::new();
+        for (at, pair) in outlines.windows(2).enumerate() {
+            let [outline, following] = pair else { continue };
+            if outline.seal.is_some() {
+                continue;
+            }
+            let scanned = match scan_tail(home, outline, None) {
+                Ok(scanned) => scanned,
+                // Whoever reads it meets the same, and says so.
+                Err(failure) if failure.is_of_the_medium() => continue,
+                Err(failure) => return Err(failure),
+            };
+            let (next_base, stated) = base(following);
+            let meta = &mut self.segments[at];
+            if stated.open_ended || stated.ordinal != outline.header.ordinal {
+                meta.next = scanned.seen.clamp(meta.base, next_base.max(meta.base));
+            }
+            broken.extend(broken_batches(&outlines[..=at], &scanned, meta.next));
+        }
+        Ok(broken)
+    }
+
+    /// What may stand behind the last record that can be read.
+    fn look_behind(
+        &mut self,
+        scanned: Option<&ScannedTail>,
+        last: Option<&Outline>,
+        report: &RecoveryReport,
+    ) {
+        let last = last.map_or(0, |outline| outline.header.ordinal);
+        let behind = |segments: &[(u64, u64)]| -> u64 {
+            segments.iter().filter(|(ordinal, _)| *ordinal > last).map(|(_, bytes)| *bytes).sum()
+        };
+        let unread = behind(&report.unread) + scanned.map_or(0, |scanned| scanned.unread_tail_bytes);
+        self.hidden = (behind(&report.unreadable) + unread) / frame::HEADER_BYTES as u64;
+        self.open_ended = unread > 0;
+        if self.open_ended {
+            self.tail.previous = SegStart { next: self.durable, open_ended: true, ..SegStart::default() };
+        }
+    }
+
+    /// Makes the last segment one that can be appended to, or leaves it as it is and lets the next append begin a new one.
     fn recover_last(
         &mut self,
         home: &Home,
         outline: &Outline,
-        hint: Option<Hint>,
+        mut scanned: ScannedTail,
         report: &mut RecoveryReport,
     ) -> Result<(), IoFailure> {
-        let mut scanned = scan_tail(home, outline, hint)?;
         self.durable = self.durable.max(scanned.watermark.durable);
         self.tail.watermark = highest(self.tail.watermark, scanned.watermark);
         // Below D the tail was durable: it rotted, so nothing of it is cut, and the reader reports what is missing.
         let rotten = scanned.next < self.durable;
-        let settled = match settle(home, outline, &scanned, self.durable, rotten, report) {
+        let mend = match rotten {
+            _ if scanned.unread || self.open_ended => Mend::Nothing,
+            true => Mend::Holes,
+            false => Mend::Tail,
+        };
+        let settled = match settle(home, outline, &scanned, self.durable, mend, report) {
             Ok(settled) => Some(settled),
             Err(failure) => {
                 tracing::warn!(queue = %home.name, %failure, "the last segment cannot be written; the next append begins a new one");
@@ -165,19 +256,21 @@ impl Log {
         if settled.as_ref().is_some_and(|settled| settled.covered) {
             scanned = scan_tail(home, outline, None)?;
         }
-        let appendable = outline.seal.is_none() && !rotten && settled.is_some();
-        self.next = scanned.next;
+        let appendable = outline.seal.is_none() && mend == Mend::Tail && settled.is_some();
+        // What rot left of a batch is read; what a crash left of one is not there.
+        self.next = if rotten { scanned.seen } else { scanned.next };
         self.tail.previous = SegStart {
             ordinal: outline.header.ordinal,
             // Records that were durable and are nowhere: the sequence goes on behind them.
-            next: scanned.next.max(self.durable),
+            next: self.next.max(self.durable),
             chain: scanned.chain,
+            open_ended: self.open_ended,
         };
         if settled.is_some() {
-            self.durable = self.durable.max(scanned.next);
+            self.durable = self.durable.max(self.next);
         }
         if let Some(meta) = self.segments.back_mut() {
-            meta.next = scanned.next;
+            meta.next = self.next;
             meta.bytes = if appendable { scanned.end } else { outline.len };
             meta.sealed = !appendable;
         }
@@ -207,10 +300,26 @@ impl Log {
                 .is_some_and(|first| report.unreadable.iter().any(|(o, _)| *o < first.ordinal))
     }
 
+    /// Numbers between segments that no record ever had.
+    fn pass_what_was_never_issued(&self, acks: &mut Acks, report: &RecoveryReport) {
+        for (before, meta) in self.segments.iter().zip(self.segments.iter().skip(1)) {
+            let between = |(ordinal, _): &(u64, u64)| before.ordinal < *ordinal && *ordinal < meta.ordinal;
+            if !(meta.seg_start.open_ended && report.unread.iter().any(between)) {
+                acks.insert(meta.seg_start.next.max(before.next).min(meta.base)..meta.base);
+            }
+        }
+    }
+
+    /// Whether something stands before the first segment that can be read.
+    fn begins_unread(&self, report: &RecoveryReport) -> bool {
+        let first = self.segments.front().map_or(u64::MAX, |meta| meta.ordinal);
+        report.unread.iter().any(|(ordinal, _)| *ordinal < first)
+    }
+
     /// Where the sequence goes on. Numbers that were given out before are not given out again: if they are beyond the
     /// log, the next append begins a segment whose start says so.
-    fn end(&mut self, issued: Seq, hidden: u64) -> Seq {
-        let end = self.next.max(self.durable).plus(hidden).max(issued);
+    fn end(&mut self, issued: Seq) -> Seq {
+        let end = self.next.max(self.durable).plus(self.hidden).max(issued);
         if end > self.next
             && self.tail.active.take().is_some()
             && let Some(meta) = self.segments.back_mut()
@@ -231,9 +340,11 @@ fn acks(
 ) -> Acks {
     let indexed = remembered.map_or(Seq::FIRST, |state| Seq::new(state.cursor));
     let stated = indexed.max(log.tail.watermark.cursor).max(Seq::FIRST);
-    let start = log.segments.front().map_or(end, |segment| segment.base).min(end);
+    let unread = log.begins_unread(report);
+    let start = log.segments.front().filter(|_| !unread).map_or(end, |segment| segment.base).min(end);
+    let start = if unread { Seq::FIRST } else { start };
     let cursor = stated.clamp(start, end);
-    if log.segments.is_empty() && stated < log.durable {
+    if log.segments.is_empty() && stated < log.durable && !unread {
         report.missing.push(stated..log.durable);
     } else if cursor > stated && log.beginning_is_damaged(report) {
         report.missing.push(stated..cursor);
@@ -250,9 +361,42 @@ fn acks(
     for (from, to) in remembered.map(|state| state.above.as_slice()).unwrap_or_default() {
         acks.insert(Seq::new(*from)..Seq::new(*to).min(end));
     }
-    // Numbers between the log and the next append were never a durable record's.
-    acks.insert(log.next.max(log.durable)..end);
+    if !log.open_ended {
+        // Numbers between the log and the next append were never a durable record's.
+        acks.insert(log.next.max(log.durable)..end);
+    }
     acks
+}
+
+/// What the medium does not give, by the segments around it.
+fn unavailable(log: &Log, acks: &Acks, end: Seq, report: &mut RecoveryReport) -> Unavailable {
+    let mut unavailable = Unavailable::default();
+    // The last segment that can be read may hold more than was seen of it.
+    let last = log.segments.back().filter(|_| log.open_ended).map(|meta| meta.ordinal);
+    unavailable.keep_from = report.unread.iter().map(|(ordinal, _)| *ordinal).chain(last).min();
+    let mut ranges: Vec<(Range<Seq>, Seq)> = Vec::new();
+    for (ordinal, _) in &report.unread {
+        let after = log.segments.partition_point(|meta| meta.ordinal < *ordinal);
+        let from = after.checked_sub(1).map_or(Seq::FIRST, |before| log.segments[before].next);
+        // For certain up to here; at most up to there.
+        let (certain, to) = log.segments.get(after).map_or((log.durable, end), |meta| match meta.seg_start {
+            start if start.open_ended => (start.next, meta.base),
+            start => (start.next, start.next.min(meta.base)),
+        });
+        ranges.push((from..to, certain));
+    }
+    if log.open_ended {
+        ranges.push((log.next..end, log.durable));
+    }
+    for (range, certain) in ranges {
+        for part in acks.unacknowledged_in(range) {
+            if unavailable.seqs.insert(part.clone()) > 0 {
+                unavailable.uncertain += part.end.since(part.start.max(certain));
+            }
+        }
+    }
+    report.unavailable = unavailable.seqs.iter().collect();
+    unavailable
 }
 
 /// Says what was found, once, here.
@@ -266,6 +410,9 @@ fn tell(home: &Home, report: &RecoveryReport) {
     }
     for range in &report.missing {
         tracing::error!(%queue, first = range.start.get(), next = range.end.get(), "records are lost: no segment that can be read holds them");
+    }
+    for range in &report.unavailable {
+        tracing::error!(%queue, first = range.start.get(), next = range.end.get(), "records are unavailable until the queue is opened again: the disk does not give their segments");
     }
     match (report.redelivered_at_most, &report.index) {
         (Some(records), Some(reason)) => {

@@ -288,7 +288,7 @@ impl ActiveSegment {
 
     /// What the next segment is to say of this one.
     pub(crate) fn as_previous(&self) -> SegStart {
-        SegStart { ordinal: self.ordinal, next: self.next, chain: self.chain }
+        SegStart { ordinal: self.ordinal, next: self.next, chain: self.chain, open_ended: false }
     }
 }
 

@@ -1,7 +1,10 @@
 //! What stands in a queue's folder: its segments in order, and everything that is not one of them.
 //! Removes what an interrupted creation left, unless it may only look; touches nothing else.
+//!
+//! Bytes that are wrong are damage; bytes that the medium does not give are not: their segment is unavailable, and kept.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
 
 use uuid::Uuid;
@@ -9,10 +12,11 @@ use uuid::Uuid;
 use super::RecoveryReport;
 use crate::Seq;
 use crate::disk::{Access, EntryKind, Handle, read_full_at};
-use crate::error::{AtPath, IoFailure};
+use crate::error::{AtPath, IoFailure, patiently};
 use crate::frame::{Salt, SegStart, frame_bytes};
-use crate::index::QueueState;
-use crate::scan::{Scanner, Source, Step};
+use crate::index::{Hint, QueueState};
+use crate::queue::QueueOptions;
+use crate::scan::{Payload, Scanner, Source, Step};
 use crate::segment::{self, BadHeader, Home, Outline, SegmentMeta};
 
 /// Bytes of a start frame.
@@ -41,6 +45,12 @@ pub(crate) fn list(
     for (name, kind) in disk.list(&home.folder).at("list", &home.folder)? {
         let name = name.to_string_lossy().into_owned();
         match segment::ordinal_of(&name) {
+            // A file that was being made a spare: nothing hangs on it.
+            None if kind == EntryKind::File && is_half_made_spare(&name) => {
+                if intent == Intent::Recover {
+                    let _ = disk.remove_file(&home.folder.join(&name));
+                }
+            }
             Some(ordinal) if kind == EntryKind::File => ordinals.push(ordinal),
             Some(_) => report.ignored.push(format!("{name}: a segment has to be an ordinary file")),
             None if kind == EntryKind::Directory && name == "quarantine" => {}
@@ -52,20 +62,44 @@ pub(crate) fn list(
     let mut found = Vec::new();
     for ordinal in ordinals {
         let path = segment::path(&home.folder, ordinal);
-        match Outline::read(disk, &path) {
-            Ok(Ok(outline)) if outline.seg_start.is_some() => found.push(Found { ordinal, outline }),
-            Ok(Ok(outline)) => without_start(home, intent, ordinal, outline, &mut found, report)?,
-            Ok(Err(BadHeader::Unreadable)) => without_header(home, intent, ordinal, &path, report)?,
-            Ok(Err(BadHeader::Newer { version, features })) => report.ignored.push(format!(
-                "{}: format version {version} with features {features:#x} is newer than this program; it is not touched",
-                path.display()
-            )),
-            // Not damage: to go on without it would lose what it holds, and give its numbers out again. Who looks from
-            // outside starts again, since a daemon may have truncated meanwhile.
+        match patiently(|| one(home, intent, ordinal, &path, &mut found, report)) {
+            Ok(()) => {}
+            Err(failure) if failure.is_of_the_medium() && intent == Intent::Recover => {
+                // Without the length, as long as a segment can be.
+                let bytes = disk.open(&path, Access::Read).and_then(|file| disk.len(&file));
+                report.unread.push((ordinal, bytes.unwrap_or(QueueOptions::SEGMENT_BYTES_MAX)));
+            }
+            // The system does not answer. Who looks from outside starts again, since a daemon may have truncated
+            // meanwhile.
             Err(failure) => return Err(failure),
         }
     }
     Ok((found, next_ordinal))
+}
+
+fn is_half_made_spare(name: &str) -> bool {
+    name.strip_suffix(".spare")
+        .is_some_and(|ordinal| segment::ordinal_of(&format!("{ordinal}.seg")).is_some())
+}
+
+fn one(
+    home: &Home,
+    intent: Intent,
+    ordinal: u64,
+    path: &Path,
+    found: &mut Vec<Found>,
+    report: &mut RecoveryReport,
+) -> Result<(), IoFailure> {
+    match Outline::read(home.disk.as_ref(), path)? {
+        Ok(outline) if outline.seg_start.is_some() => found.push(Found { ordinal, outline }),
+        Ok(outline) => without_start(home, intent, ordinal, outline, found, report)?,
+        Err(BadHeader::Unreadable) => without_header(home, intent, ordinal, path, report)?,
+        Err(BadHeader::Newer { version, features }) => report.ignored.push(format!(
+            "{}: format version {version} with features {features:#x} is newer than this program; it is not touched",
+            path.display()
+        )),
+    }
+    Ok(())
 }
 
 /// A header and no start frame: a creation that was interrupted, unless frames follow.
@@ -90,6 +124,10 @@ fn without_start(
     let first = loop {
         match scanner.step(source)? {
             Step::Frame { header, .. } if header.kind.is_record() => break Some(header.seq),
+            // What it is cannot be told.
+            Step::Unreadable { .. } | Step::Frame { state: Payload::Unreadable, .. } => {
+                return Err(IoFailure::new("read", &path, std::io::ErrorKind::Other.into()));
+            }
             Step::End => break None,
             _ => {}
         }
@@ -101,6 +139,9 @@ fn without_start(
             outline.start_is_damaged = true;
             found.push(Found { ordinal, outline });
         }
+        None if starts_with_zeros(home, &file, &path, &outline)? => {
+            report.spares.push(ordinal);
+        }
         // A start frame is synced before anything follows it: more than that was more than a creation.
         None if outline.len > (outline.header.bytes() + START_FRAME_BYTES) as u64 => {
             keep_unreadable(ordinal, outline.len, &path, report);
@@ -109,6 +150,28 @@ fn without_start(
         None => {}
     }
     Ok(())
+}
+
+/// Whether zeros stand where a start frame would: nothing was ever appended, whatever an earlier life left behind them.
+fn starts_with_zeros(home: &Home, file: &Handle, path: &Path, outline: &Outline) -> Result<bool, IoFailure> {
+    let mut bytes = [0; START_FRAME_BYTES];
+    let at = outline.header.bytes() as u64;
+    let filled = read_full_at(home.disk.as_ref(), file, &mut bytes, at).at("read", path)?;
+    Ok(bytes[..filled].iter().all(|byte| *byte == 0))
+}
+
+/// Spares are removed: making one again is cheap, and which are whole need not be known. But for one that the index
+/// knows as a segment that had records: all that it held rotted to zeros.
+pub(super) fn remove_spares(home: &Home, hint: Option<Hint>, report: &mut RecoveryReport) {
+    for ordinal in std::mem::take(&mut report.spares) {
+        let path = segment::path(&home.folder, ordinal);
+        if hint.is_some_and(|hint| hint.ordinal == ordinal) {
+            keep_unreadable(ordinal, 0, &path, report);
+        } else {
+            tracing::debug!(queue = %home.name, path = %path.display(), "a spare is removed");
+            let _ = home.disk.remove_file(&path);
+        }
+    }
 }
 
 /// No header: removed if there is nothing in it, else kept as evidence.
@@ -156,21 +219,25 @@ fn remove_interrupted(home: &Home, path: &Path, report: &mut RecoveryReport) {
     }
 }
 
-/// The queue's identity: what the index says, else what its first segment says, else a new one.
+/// The queue's identity: what the index says, else what most of its segments say, else a new one.
 pub(super) fn choose_uuid(home: &Home, remembered: Option<&QueueState>, found: &[Found]) -> Uuid {
-    let stated = |uuid: &Uuid| found.iter().any(|f| f.outline.header.uuid == *uuid);
+    let stated = |uuid: &Uuid| found.iter().filter(|f| f.outline.header.uuid == *uuid).count();
     let remembered = remembered.map(|state| Uuid::from_bytes(state.uuid));
-    match (remembered, found.first()) {
-        (Some(uuid), None) => uuid,
-        (Some(uuid), Some(_)) if stated(&uuid) => uuid,
-        (_, Some(first)) => first.outline.header.uuid,
-        (None, None) => home.uuid,
+    match remembered {
+        Some(uuid) if found.is_empty() || stated(&uuid) > 0 => uuid,
+        _ => {
+            let named = |f: &Found| f.outline.header.name == home.name;
+            // The first of those that most say: a foreign file is one among many, whatever its ordinal.
+            let most = found.iter().rev().max_by_key(|f| (named(f), stated(&f.outline.header.uuid)));
+            most.map_or(home.uuid, |found| found.outline.header.uuid)
+        }
     }
 }
 
 /// Segments of another queue are not touched; neither are those that say nothing new.
 pub(crate) fn own(home: &Home, uuid: Uuid, found: Vec<Found>, report: &mut RecoveryReport) -> Vec<Outline> {
     let mut outlines: Vec<Outline> = Vec::new();
+    let salts: HashSet<(u64, u64)> = found.iter().map(|f| (f.ordinal, f.outline.header.salt)).collect();
     for Found { ordinal, outline } in found {
         let path = segment::path(&home.folder, ordinal);
         if outline.header.uuid != uuid || outline.header.ordinal != ordinal {
@@ -178,11 +245,51 @@ pub(crate) fn own(home: &Home, uuid: Uuid, found: Vec<Found>, report: &mut Recov
                 "{}: belongs to another queue or was renamed; it is not touched",
                 path.display()
             ));
+            // Its numbers were given out, unless it is a copy of a file that is here under its own name.
+            let header = &outline.header;
+            if header.uuid == uuid && !salts.contains(&(header.ordinal, header.salt)) {
+                report.unreadable.push((ordinal, outline.len));
+            }
         } else {
             outlines.push(outline);
         }
     }
-    outlines
+    without_copies(home, outlines, report)
+}
+
+/// Of files with the same frames one counts, and none that begins below what those before it hold for certain.
+fn without_copies(home: &Home, outlines: Vec<Outline>, report: &mut RecoveryReport) -> Vec<Outline> {
+    let named: HashSet<u64> = outlines.iter().map(|outline| base(outline).1.ordinal).collect();
+    // The salt is random: who has the same is a copy. The original is named by the segment after it; else the longer.
+    let rank = |outline: &Outline| {
+        let ordinal = outline.header.ordinal;
+        (named.contains(&ordinal), outline.len, Reverse(ordinal))
+    };
+    let mut originals: HashMap<u64, (bool, u64, Reverse<u64>)> = HashMap::new();
+    for outline in &outlines {
+        let best = originals.entry(outline.header.salt).or_insert_with(|| rank(outline));
+        *best = (*best).max(rank(outline));
+    }
+    let (mut served, mut kept) = (Seq::new(0), Vec::new());
+    for outline in outlines {
+        let (first, _) = base(&outline);
+        let ends = outline.seal.map(|(next, _)| next);
+        let copied = originals.get(&outline.header.salt) != Some(&rank(&outline));
+        if copied || (first < served && ends.is_none_or(|next| next <= served)) {
+            let path = segment::path(&home.folder, outline.header.ordinal);
+            report.ignored.push(format!(
+                "{}: what it holds stands in other segments too; it is not read, and not touched",
+                path.display()
+            ));
+            if !copied && ends.is_none() {
+                report.unreadable.push((outline.header.ordinal, outline.len));
+            }
+            continue;
+        }
+        served = served.max(ends.unwrap_or(first));
+        kept.push(outline);
+    }
+    kept
 }
 
 pub(crate) fn base(outline: &Outline) -> (Seq, SegStart) {

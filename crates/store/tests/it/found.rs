@@ -69,12 +69,17 @@ fn a_group_divided_by_a_rotation_whose_sync_fails_is_not_answered_synced() {
 #[test]
 fn a_segment_that_cannot_be_opened_once_is_not_lost() {
     let mut bad = Vec::new();
-    for op in [SimOp::Open, SimOp::Read] {
+    // Once, as often as it is tried, and more often; the medium's own error, and one of the system.
+    for (op, times, error) in [SimOp::Open, SimOp::Read].into_iter().flat_map(|op| {
+        [1, 3, 7, 1000].into_iter().flat_map(move |times| {
+            [ErrorKind::Other, ErrorKind::PermissionDenied].map(|error| (op, times, error))
+        })
+    }) {
         for after in 0..40 {
             let bed = Bed::new();
             bed.append_all(0..100);
             let disk = bed.kill();
-            disk.fail(op, after, 1, ErrorKind::Other, 0);
+            disk.fail(op, after, times, error, 0);
 
             // An opening that is refused loses nothing; one that succeeds takes the next record.
             let first = QueueDir::open_on(Arc::new(disk.clone()), dir_path(), &dir_options())
@@ -89,7 +94,7 @@ fn a_segment_that_cannot_be_opened_once_is_not_lost() {
             let expected = numbers(1..101).into_iter().chain(first.map(Seq::get)).collect::<Vec<_>>();
             if seqs != expected || first.is_some_and(|first| first <= Seq::new(100)) {
                 let (read, all) = (seqs.len(), expected.len());
-                bad.push(format!("{op:?} {after}: new record {first:?}; read {read} of {all}, lost {lost}"));
+                bad.push(format!("{op:?} {after} {times} {error:?}: new record {first:?}; read {read} of {all}, lost {lost}"));
             }
         }
     }
@@ -210,19 +215,33 @@ fn no_number_is_given_out_twice_when_the_header_of_the_last_segment_is_damaged_a
 
 #[test]
 fn a_small_segment_whose_frames_all_rotted_is_kept_and_its_numbers_stay_used() {
-    for fill in [0u8, 0xEE] {
-        let bed = Bed::new();
-        bed.append_all(0..5);
-        let disk = bed.kill();
-        let path = segments(&disk)[0].clone();
-        edit(&disk, 0, |bytes| bytes[HEADER..].fill(fill));
+    let bed = Bed::new();
+    bed.append_all(0..5);
+    let disk = bed.kill();
+    let path = segments(&disk)[0].clone();
+    // Zeros alone would be a spare.
+    edit(&disk, 0, |bytes| bytes[HEADER..].fill(0xEE));
 
-        let bed = Bed::on(disk, options());
+    let bed = Bed::on(disk, options());
 
-        let there = bed.segments().contains(&path);
-        let seq = bed.append("after");
-        assert!(there && seq > Seq::new(5), "fill {fill}: evidence kept: {there}, next number {seq}");
-    }
+    let there = bed.segments().contains(&path);
+    let seq = bed.append("after");
+    assert!(there && seq > Seq::new(5), "evidence kept: {there}, next number {seq}");
+}
+
+#[test]
+fn a_segment_that_the_index_knows_and_that_rotted_to_zeros_is_no_spare() {
+    let bed = Bed::new();
+    bed.append_all(0..5);
+    let disk = bed.close();
+    let path = segments(&disk)[0].clone();
+    edit(&disk, 0, |bytes| bytes[HEADER..].fill(0));
+
+    let bed = Bed::on(disk, options());
+
+    assert!(bed.segments().contains(&path));
+    assert_eq!(bed.queue.status().counters.lost, 5);
+    assert_eq!(bed.append("after"), Seq::new(6));
 }
 
 /// Closes with 3000 answers due, opens from another thread as soon as the name is free, and appends.

@@ -645,3 +645,119 @@ fn r16_a_disk_that_gives_nothing_makes_everything_unavailable_and_loses_nothing(
     disk.mend();
     assert_eq!(Bed::on(disk, options()).seqs(), numbers(1..62));
 }
+
+/// A closed queue of a hundred records, its segments, and the first number in each.
+fn hundred(end: fn(Bed) -> SimDisk) -> (SimDisk, Vec<std::path::PathBuf>, Vec<u64>) {
+    let bed = Bed::new();
+    bed.append_all(0..100);
+    let disk = end(bed);
+    let paths = segments(&disk);
+    let first = |path: &std::path::PathBuf| {
+        let bytes = disk.bytes(path).expect("bytes");
+        u64::from_le_bytes(bytes[HEADER + 8..HEADER + 16].try_into().expect("eight bytes"))
+    };
+    let firsts = paths.iter().map(first).collect();
+    (disk, paths, firsts)
+}
+
+#[test]
+fn r16_a_segment_that_cannot_be_read_at_open_is_unavailable_and_nothing_that_hangs_on_it_is_deleted() {
+    for (end, lose_index) in
+        [(Bed::close as fn(Bed) -> SimDisk, false), (Bed::close, true), (Bed::kill, false), (Bed::kill, true)]
+    {
+        for sick in 0..hundred(end).1.len() {
+            let what = format!("segment {sick}, index lost: {lose_index}");
+            let (disk, paths, mut firsts) = hundred(end);
+            firsts.push(101);
+            let whole = disk.bytes(&paths[sick]);
+            if lose_index {
+                disk.lose_index();
+            }
+            disk.spoil(&paths[sick], 0..10);
+
+            let bed = Bed::on(disk.clone(), options());
+
+            let range = firsts[sick]..firsts[sick + 1];
+            let last = sick + 1 == paths.len();
+            let unavailable = bed.queue.recovery().unavailable.clone();
+            assert_eq!(bed.queue.status().unavailable, unavailable, "{what}");
+            assert_eq!(unavailable.len(), 1, "{what}");
+            assert!(unavailable[0].start == Seq::new(range.start), "{what}: {unavailable:?}");
+            assert!(last || unavailable[0].end == Seq::new(range.end), "{what}: {unavailable:?}");
+            let others = [numbers(1..range.start), numbers(range.end..101)].concat();
+            assert_eq!(bed.seqs(), others, "{what}");
+            let next = bed.append(&padded(999)).get();
+            assert!(next > 100, "{what}: {next} was given out twice");
+            bed.ack(1..next + 1);
+            bed.queue.truncate().expect("the index takes it");
+            let kept = &paths[sick..];
+            assert!(kept.iter().all(|path| bed.segments().contains(path)), "{what}");
+            assert_eq!(bed.queue.status().counters.lost, 0, "{what}");
+            assert_eq!(disk.bytes(&paths[sick]), whole, "{what}");
+
+            // Once more sick, then well again, whatever becomes of the index.
+            let disk = bed.close();
+            let bed = Bed::on(disk, options());
+            assert_eq!(bed.seqs(), [] as [u64; 0], "{what}");
+            let disk = bed.close();
+            disk.mend();
+            let bed = Bed::on(disk, options());
+            assert_eq!(bed.seqs(), numbers(range), "{what}");
+            assert_eq!(bed.queue.status().counters.lost, 0, "{what}");
+            assert!(bed.append("goes on").get() > next, "{what}");
+        }
+    }
+}
+
+#[test]
+fn r16_pages_of_the_last_segment_that_cannot_be_read_at_open_keep_it_as_it_is() {
+    for end in [Bed::close as fn(Bed) -> SimDisk, Bed::kill] {
+        let disk = {
+            let bed = Bed::on(SimDisk::new(), options().segment_bytes(64 << 10));
+            bed.append_all(0..150);
+            end(bed)
+        };
+        disk.lose_index();
+        let path = segments(&disk)[0].clone();
+        let whole = disk.bytes(&path).expect("bytes");
+        for page in 2..whole.len() / 4096 + 1 {
+            let disk = disk.crash(Crash::Process);
+            disk.spoil(&path, page as u64 * 4096 + 5..page as u64 * 4096 + 6);
+
+            let bed = Bed::on(disk, options());
+            let seqs = bed.seqs();
+            let next = bed.append("goes on").get();
+
+            assert!(next > 150, "page {page}: {next} was given out twice");
+            assert_eq!(bed.queue.status().counters.lost, 0, "page {page}");
+            assert!(!bed.queue.status().unavailable.is_empty(), "page {page}");
+            assert_eq!(bed.disk.bytes(&path).as_ref(), Some(&whole), "page {page}");
+            bed.ack(1..next + 1);
+            let disk = bed.close();
+            disk.mend();
+            let bed = Bed::on(disk, options());
+            let missing: Vec<u64> = numbers(1..151).into_iter().filter(|seq| !seqs.contains(seq)).collect();
+            assert_eq!(
+                bed.seqs(),
+                missing,
+                "page {page} of {} {:?} {:?}",
+                whole.len(),
+                bed.queue.status(),
+                bed.queue.recovery()
+            );
+            assert_eq!(bed.queue.status().counters.lost, 0, "page {page}");
+        }
+    }
+}
+
+#[test]
+fn r16_a_system_that_refuses_to_open_a_segment_is_an_error_with_path_and_operation() {
+    let (disk, paths, _) = hundred(Bed::close);
+    disk.fail(SimOp::Open, 1, u64::MAX, ErrorKind::PermissionDenied, 0);
+
+    let dir = QueueDir::open_on(Arc::new(disk), dir_path(), &dir_options()).expect("it opens");
+    let error = dir.queue("q", options()).expect_err("the system refuses");
+
+    let OpenError::Io(failure) = error else { panic!("{error}") };
+    assert_eq!((failure.operation, failure.path), ("open", paths[1].clone()));
+}
