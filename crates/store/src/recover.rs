@@ -111,6 +111,7 @@ pub(crate) fn recover(
         open_ended: false,
     };
     let broken = log.walk_unsealed(home, &outlines)?;
+    log.tell_overlaps(home, &mut report);
     log.look_behind(last.as_ref(), outlines.last(), &report);
     if let (Some(scanned), Some(outline)) = (last, outlines.last()) {
         log.recover_last(home, outline, scanned, &mut report)?;
@@ -200,14 +201,30 @@ impl Log {
                 Err(failure) if failure.is_of_the_medium() => continue,
                 Err(failure) => return Err(failure),
             };
-            let (next_base, stated) = base(following);
+            let (_, stated) = base(following);
             let meta = &mut self.segments[at];
             if stated.open_ended || stated.ordinal != outline.header.ordinal {
-                meta.next = scanned.seen.clamp(meta.base, next_base.max(meta.base));
+                meta.next = scanned.seen.max(meta.base);
             }
             broken.extend(broken_batches(&outlines[..=at], &scanned, meta.next));
         }
         Ok(broken)
+    }
+
+    /// Segments whose first records stand in the one before as well: those come from there.
+    fn tell_overlaps(&self, home: &Home, report: &mut RecoveryReport) {
+        for (before, meta) in self.segments.iter().zip(self.segments.iter().skip(1)) {
+            if meta.base < before.next {
+                let path = segment::path(&home.folder, meta.ordinal);
+                report.ignored.push(format!(
+                    "{}: records {} to {} in it stand in segment {} too, and are read there",
+                    path.display(),
+                    meta.base,
+                    before.next.get() - 1,
+                    before.ordinal
+                ));
+            }
+        }
     }
 
     /// What may stand behind the last record that can be read.

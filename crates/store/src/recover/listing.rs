@@ -259,13 +259,15 @@ pub(crate) fn own(home: &Home, uuid: Uuid, found: Vec<Found>, report: &mut Recov
 
 /// Of files with the same frames one counts, and none that begins below what those before it hold for certain.
 fn without_copies(home: &Home, outlines: Vec<Outline>, report: &mut RecoveryReport) -> Vec<Outline> {
-    let named: HashSet<u64> = outlines.iter().map(|outline| base(outline).1.ordinal).collect();
-    // The salt is random: who has the same is a copy. The original is named by the segment after it; else the longer.
+    let before = |outline: &Outline| base(outline).1.ordinal;
+    let named: HashSet<u64> = outlines.iter().map(before).filter(|ordinal| *ordinal > 0).collect();
+    // The salt is random: who has the same is a copy. The original is named by the segment after it, and stands behind
+    // the one that it names.
     let rank = |outline: &Outline| {
         let ordinal = outline.header.ordinal;
-        (named.contains(&ordinal), outline.len, Reverse(ordinal))
+        (named.contains(&ordinal), before(outline) < ordinal, outline.len, Reverse(ordinal))
     };
-    let mut originals: HashMap<u64, (bool, u64, Reverse<u64>)> = HashMap::new();
+    let mut originals: HashMap<u64, _> = HashMap::new();
     for outline in &outlines {
         let best = originals.entry(outline.header.salt).or_insert_with(|| rank(outline));
         *best = (*best).max(rank(outline));

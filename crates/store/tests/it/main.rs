@@ -1,5 +1,6 @@
 //! What the store promises, each promise a test. Most run on the simulated disk, so that crashes are exact.
 
+mod batches;
 mod corpus;
 mod crash;
 mod format;

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use tidegate_store::sim::{Crash, SimDisk, SimOp};
 use tidegate_store::{Durability, OpenError, QueueDir, QueueDirOptions, QueueOptions, RecoveryReport, Seq};
 
-use crate::setup::{Bed, append, dir_options, dir_path, edit, numbers, options, padded, segments};
+use crate::setup::{
+    Bed, append, change_header, dir_options, dir_path, edit, frame_by_hand, numbers, options, padded,
+    payload_by_hand, salt_of, segments,
+};
 
 /// Bytes of a segment's header.
 const HEADER: usize = 4096;
@@ -237,7 +240,7 @@ fn r7_a_torn_tail_is_cut_at_the_last_whole_frame_wherever_the_tear_is() {
 }
 
 #[test]
-fn r7_a_tail_of_zeros_of_any_length_is_cut() {
+fn r7_a_tail_of_zeros_of_any_length_is_nothing() {
     let bed = Bed::new();
     bed.append_all(0..3);
     let image = bed.disk.crash(Crash::Process);
@@ -737,14 +740,7 @@ fn r16_pages_of_the_last_segment_that_cannot_be_read_at_open_keep_it_as_it_is() 
             disk.mend();
             let bed = Bed::on(disk, options());
             let missing: Vec<u64> = numbers(1..151).into_iter().filter(|seq| !seqs.contains(seq)).collect();
-            assert_eq!(
-                bed.seqs(),
-                missing,
-                "page {page} of {} {:?} {:?}",
-                whole.len(),
-                bed.queue.status(),
-                bed.queue.recovery()
-            );
+            assert_eq!(bed.seqs(), missing, "page {page}");
             assert_eq!(bed.queue.status().counters.lost, 0, "page {page}");
         }
     }
@@ -760,4 +756,266 @@ fn r16_a_system_that_refuses_to_open_a_segment_is_an_error_with_path_and_operati
 
     let OpenError::Io(failure) = error else { panic!("{error}") };
     assert_eq!((failure.operation, failure.path), ("open", paths[1].clone()));
+}
+
+/// A file of the queue with a header of its own and these bytes behind it.
+fn another(header_of: &[u8], ordinal: u64, salt: u64, rest: &[u8]) -> Vec<u8> {
+    let mut bytes = header_of[..HEADER].to_vec();
+    change_header(&mut bytes, |header| {
+        header[48..56].copy_from_slice(&ordinal.to_le_bytes());
+        header[56..64].copy_from_slice(&salt.to_le_bytes());
+    });
+    bytes.extend_from_slice(rest);
+    bytes
+}
+
+#[test]
+fn r13_spares_are_removed_whatever_is_in_them_and_reported_nowhere() {
+    let (disk, paths, _) = hundred(Bed::close);
+    let first = disk.bytes(&paths[0]).expect("bytes");
+    let stale = [vec![0; START_FRAME], first[HEADER..].to_vec()].concat();
+    let name = |name: String| paths[0].with_file_name(name);
+    disk.put(&name(format!("{:020}.seg", 90)), another(&first, 90, 5, &stale));
+    disk.put(&name(format!("{:020}.seg", 91)), another(&first, 91, 6, &vec![0; 100_000]));
+    disk.put(&name(format!("{:020}.seg", 92)), another(&first, 92, 7, &[]));
+    disk.put(&name(format!("{:020}.spare", 93)), first.clone());
+    disk.put(&name(format!("{:020}.spare", 94)), b"anything".to_vec());
+
+    let bed = Bed::on(disk.clone(), options());
+
+    assert_eq!(bed.queue.recovery(), &RecoveryReport::default());
+    assert_eq!(disk.files(dir_path()).len(), paths.len());
+    assert_eq!(bed.seqs(), numbers(1..101));
+    assert_eq!(bed.append("next"), Seq::new(101));
+}
+
+#[test]
+fn r7_what_an_earlier_life_left_in_a_recycled_file_is_no_torn_tail_and_a_torn_frame_in_it_is() {
+    let stale = {
+        let (disk, paths, _) = hundred(Bed::close);
+        disk.bytes(&paths[1]).expect("bytes")[HEADER..].to_vec()
+    };
+    let torn_frame = |salt| {
+        let mut frame = frame_by_hand(salt, 2, 0, 4, &[9; 100]);
+        frame[60] ^= 1;
+        frame
+    };
+    for (torn, recycled) in [(false, true), (true, true), (false, false)] {
+        let bed = Bed::new();
+        bed.append_all(0..3);
+        let disk = bed.kill();
+        let mut own = 0;
+        edit(&disk, 0, |bytes| {
+            let salt = salt_of(bytes);
+            change_header(bytes, |header| header[76] = u8::from(recycled));
+            if torn {
+                bytes.extend(torn_frame(salt));
+                own = torn_frame(salt).len() as u64;
+            }
+            bytes.extend_from_slice(&stale);
+            bytes.extend_from_slice(&[0; 5000]);
+        });
+
+        let bed = Bed::on(disk, options());
+
+        let expected = if recycled { own } else { stale.len() as u64 };
+        assert_eq!(bed.queue.recovery().torn_bytes, expected, "torn {torn}, recycled {recycled}");
+        let copies: Vec<_> = bed
+            .disk
+            .files(dir_path())
+            .into_iter()
+            .filter(|p| p.extension().is_some_and(|e| e == "bin"))
+            .collect();
+        assert_eq!(copies.len(), usize::from(expected > 0));
+        if let Some(copy) = copies.first() {
+            assert_eq!(bed.disk.bytes(copy).expect("bytes").len() as u64, expected);
+        }
+        assert_eq!(bed.seqs(), numbers(1..4));
+        assert_eq!(bed.append("short"), Seq::new(4));
+        assert_eq!(bed.crash(Crash::PowerAllLost).seqs(), numbers(1..5));
+    }
+}
+
+#[test]
+fn r7_copies_in_quarantine_are_bounded_and_the_oldest_go() {
+    let bed = Bed::new();
+    bed.append("one");
+    let mut disk = bed.kill();
+    let copies = |disk: &SimDisk| -> Vec<_> {
+        disk.files(dir_path())
+            .into_iter()
+            .filter(|path| path.extension().is_some_and(|e| e == "bin"))
+            .collect()
+    };
+    let mut made = std::collections::BTreeSet::new();
+    for round in 0..80u64 {
+        let last = segments(&disk).len() - 1;
+        edit(&disk, last, |bytes| bytes.extend_from_slice(&[0xAB; 64]));
+        let bed = Bed::on(disk, options());
+        assert_eq!(bed.queue.recovery().torn_bytes, 64, "round {round}");
+        made.extend(copies(&bed.disk));
+        bed.append(&padded(round));
+        disk = bed.kill();
+    }
+
+    let kept = copies(&disk);
+    assert_eq!((made.len(), kept.len()), (80, 64));
+    assert_eq!(kept, made.into_iter().skip(16).collect::<Vec<_>>(), "the newest are kept");
+}
+
+#[test]
+fn r10_an_ordinal_that_is_missing_an_unsealed_segment_before_it_and_a_gap_lose_what_they_held_and_no_more() {
+    for end in [Bed::close as fn(Bed) -> SimDisk, Bed::kill] {
+        for gone in 1..4 {
+            let (disk, paths, firsts) = hundred(end);
+            // The one before loses its seal, and with it its word on where it ends.
+            edit(&disk, gone - 1, |bytes| bytes.truncate(bytes.len() - 72));
+            disk.take(&paths[gone]);
+
+            let bed = Bed::on(disk, options());
+
+            assert_eq!(
+                bed.seqs(),
+                [numbers(1..firsts[gone]), numbers(firsts[gone + 1]..101)].concat(),
+                "segment {gone}"
+            );
+            assert_eq!(bed.queue.status().losses, [Seq::new(firsts[gone])..Seq::new(firsts[gone + 1])]);
+            assert_eq!(bed.append("next"), Seq::new(101));
+        }
+    }
+}
+
+#[test]
+fn r10_an_unsealed_middle_segment_is_read_to_where_the_next_begins() {
+    let (disk, _, _) = hundred(Bed::close);
+    for segment in 0..segments(&disk).len() - 1 {
+        edit(&disk, segment, |bytes| bytes.truncate(bytes.len() - 72));
+    }
+
+    let bed = Bed::on(disk, options());
+
+    assert_eq!(bed.queue.recovery(), &RecoveryReport::default());
+    assert_eq!(bed.seqs(), numbers(1..101));
+    assert_eq!(bed.queue.status().counters.lost, 0);
+}
+
+#[test]
+fn r11_a_copied_segment_is_ignored_and_reported_and_every_record_comes_once() {
+    for end in [Bed::close as fn(Bed) -> SimDisk, Bed::kill] {
+        for (copied, to, patched) in (0..hundred(end).1.len()).flat_map(|copied| {
+            [(copied, 0, true), (copied, 50, true), (copied, 0, false), (copied, 50, false)]
+        }) {
+            let what = format!("segment {copied} copied to {to}, header patched: {patched}");
+            let (disk, paths, _) = hundred(end);
+            let mut copy = disk.bytes(&paths[copied]).expect("bytes");
+            if patched {
+                change_header(&mut copy, |header| header[48..56].copy_from_slice(&u64::to_le_bytes(to)));
+            }
+            let path = paths[0].with_file_name(format!("{to:020}.seg"));
+            disk.put(&path, copy.clone());
+
+            let bed = Bed::on(disk.clone(), options());
+
+            assert_eq!(bed.seqs(), numbers(1..101), "{what}: {:?}", bed.queue.recovery());
+            assert_eq!(bed.queue.status().counters.lost, 0, "{what}");
+            assert_eq!(bed.queue.recovery().ignored.len(), 1, "{what}");
+            assert_eq!(disk.bytes(&path), Some(copy), "{what}: it is not touched");
+            assert_eq!(bed.append("next"), Seq::new(101), "{what}");
+            assert_eq!(bed.reopen().seqs(), numbers(1..102), "{what}");
+        }
+    }
+}
+
+#[test]
+fn r11_where_two_segments_overlap_each_number_comes_once_from_the_first_that_has_it() {
+    let (disk, paths, firsts) = hundred(Bed::kill);
+    let header = disk.bytes(&paths[0]).expect("bytes");
+    let base = firsts[firsts.len() - 1] + 1;
+    let ordinal = 60u64;
+    let salt = 4321;
+    let seg_start = [55, base, 0].map(u64::to_le_bytes).concat();
+    let mut rest = frame_by_hand(salt, 1, 0, base, &seg_start);
+    for seq in base..106 {
+        rest.extend(frame_by_hand(salt, 2, 0, seq, &payload_by_hand("second")));
+    }
+    disk.put(&paths[0].with_file_name(format!("{ordinal:020}.seg")), another(&header, ordinal, salt, &rest));
+
+    let bed = Bed::on(disk, options());
+
+    assert!(base <= 100);
+    assert_eq!(bed.queue.recovery().ignored.len(), 1, "the overlap is reported");
+    let read = bed.read();
+    assert_eq!(read.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), numbers(1..106));
+    assert!(read.iter().all(|(seq, value)| (value == "second") == (*seq > 100)), "{:?}", &read[94..]);
+    assert_eq!(bed.append("next"), Seq::new(106));
+}
+
+#[test]
+fn r11_a_renamed_last_segment_keeps_its_numbers_used() {
+    let (disk, paths, firsts) = hundred(Bed::kill);
+    let last = &paths[paths.len() - 1];
+    let bytes = disk.bytes(last).expect("bytes");
+    disk.take(last);
+    disk.put(&last.with_file_name(format!("{:020}.seg", 70)), bytes);
+
+    let bed = Bed::on(disk, options());
+
+    assert_eq!(bed.seqs(), numbers(1..firsts[firsts.len() - 1]));
+    assert_eq!(bed.queue.recovery().ignored.len(), 1);
+    assert!(bed.append("next") > Seq::new(100), "no number is given out twice");
+}
+
+#[test]
+fn r15_a_payload_that_is_no_record_stays_until_it_is_acknowledged_and_its_neighbours_are_fine() {
+    let bed = Bed::new();
+    bed.append_all(0..3);
+    let disk = bed.kill();
+    edit(&disk, 0, |bytes| {
+        let salt = salt_of(bytes);
+        bytes.extend(frame_by_hand(salt, 2, 0, 4, &[0xFF; 40]));
+        bytes.extend(frame_by_hand(salt, 2, 0, 5, &payload_by_hand("fine")));
+    });
+    let mut bed = Bed::on(disk, options());
+
+    for _ in 0..2 {
+        let mut reader = bed.queue.reader();
+        let mut records = Vec::new();
+        while let Some(entry) = reader.next().expect("the disk answers") {
+            records.push((entry.seq.get(), entry.record().is_ok()));
+        }
+        assert_eq!(records, [(1, true), (2, true), (3, true), (4, false), (5, true)]);
+        bed = bed.reopen();
+    }
+    assert_eq!(bed.queue.status().counters.lost, 0);
+    bed.ack(4..5);
+    assert_eq!(bed.reopen().seqs(), [1, 2, 3, 5]);
+}
+
+#[test]
+fn r3_without_an_index_the_majority_of_segments_says_which_queue_it_is() {
+    let foreign = {
+        let (disk, paths, _) = hundred(Bed::close);
+        disk.bytes(&paths[0]).expect("bytes")
+    };
+    for at in [0usize, 1, 60] {
+        let (disk, paths, _) = hundred(Bed::close);
+        disk.lose_index();
+        let mut foreign = foreign.clone();
+        change_header(&mut foreign, |header| header[48..56].copy_from_slice(&(at as u64).to_le_bytes()));
+        // In front of the others, in the place of the first, and behind them.
+        let lost = if at == 1 { segment_end(&disk, &paths) } else { 1 };
+        disk.put(&paths[0].with_file_name(format!("{at:020}.seg")), foreign.clone());
+
+        let bed = Bed::on(disk.clone(), options());
+
+        assert_eq!(bed.queue.recovery().ignored.len(), 1, "foreign file {at}");
+        assert_eq!(bed.seqs(), numbers(lost..101), "foreign file {at}");
+        assert_eq!(bed.append("next"), Seq::new(101));
+    }
+}
+
+/// The first number of the second segment.
+fn segment_end(disk: &SimDisk, paths: &[std::path::PathBuf]) -> u64 {
+    let bytes = disk.bytes(&paths[1]).expect("bytes");
+    u64::from_le_bytes(bytes[HEADER + 8..HEADER + 16].try_into().expect("eight bytes"))
 }

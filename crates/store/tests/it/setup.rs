@@ -174,3 +174,39 @@ impl Drop for Seed {
         }
     }
 }
+
+/// The salt that a segment's header states.
+pub(crate) fn salt_of(segment: &[u8]) -> u64 {
+    u64::from_le_bytes(segment[56..64].try_into().expect("eight bytes"))
+}
+
+/// Changes a segment's header and mends its checksum.
+pub(crate) fn change_header(segment: &mut [u8], change: impl FnOnce(&mut [u8])) {
+    change(&mut segment[..4096]);
+    let crc = crc32fast::hash(&segment[12..4096]);
+    segment[8..12].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// A whole frame by hand, as `docs/format.md` has it.
+pub(crate) fn frame_by_hand(salt: u64, kind: u8, flags: u8, seq: u64, payload: &[u8]) -> Vec<u8> {
+    let mask = (salt ^ seq.wrapping_mul(0x9E37_79B9_7F4A_7C15)).to_le_bytes();
+    let half = |at: usize| u32::from_le_bytes(mask[at..at + 4].try_into().expect("four bytes"));
+    let payload_crc = crc32fast::hash(payload) ^ half(0) ^ half(4);
+    let len = u32::try_from(payload.len()).expect("small");
+    let mut frame = vec![0; 4];
+    frame.extend_from_slice(&len.to_le_bytes());
+    frame.extend_from_slice(&seq.to_le_bytes());
+    frame.extend_from_slice(&payload_crc.to_le_bytes());
+    frame.extend_from_slice(&[kind, flags, 0, 0]);
+    let crc = crc32fast::hash(&[&salt.to_le_bytes()[..], &frame[4..]].concat());
+    frame[..4].copy_from_slice(&crc.to_le_bytes());
+    frame.extend_from_slice(payload);
+    frame.resize(frame.len().next_multiple_of(8), 0);
+    frame
+}
+
+/// The payload of a record that has only a value, shorter than 251 bytes.
+pub(crate) fn payload_by_hand(value: &str) -> Vec<u8> {
+    let len = u8::try_from(value.len()).expect("short");
+    [&[0, 0, 0, 0, len], value.as_bytes()].concat()
+}
