@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::error::{AtPath, IoFailure};
-use crate::index::{Index, QueueState};
+use crate::index::{ABOVE_RANGES_MAX, Index, QueueState};
 use crate::queue::Shared;
 use crate::truncate;
 
@@ -190,7 +190,7 @@ fn snapshot(queue: &Shared) -> (QueueState, u64) {
     let snapshot = QueueState {
         uuid: *queue.home.uuid.as_bytes(),
         cursor: state.cursor().get(),
-        above: state.acks.ranges().map(range).collect(),
+        above: state.acks.ranges().take(ABOVE_RANGES_MAX).map(range).collect(),
         durable: state.durable.get(),
         issued: state.end.get(),
         hint: state.hint,

@@ -16,6 +16,10 @@ use crate::error::{AtPath, IoFailure};
 const STATE_VERSION: u8 = 1;
 /// No more memory than this is taken for an index value, whatever its bytes say.
 const STATE_BYTES_LIMIT: usize = 16 << 20;
+/// Acknowledged ranges above the cursor that the index keeps, the lowest: a value is then at most 1.2 MiB, far below the
+/// limit for decoding it. What lies beyond is delivered again after a restart.
+pub(crate) const ABOVE_RANGES_MAX: usize = 1 << 16;
+const _: () = assert!(ABOVE_RANGES_MAX * size_of::<(u64, u64)>() < STATE_BYTES_LIMIT / 4);
 /// Memory that sled may use for its pages. The index is a few KiB a queue.
 const CACHE_BYTES: u64 = 1 << 20;
 
@@ -215,6 +219,19 @@ mod tests {
 
         let (index, _) = Index::open(&disk, &path).expect("it opens again");
         assert_eq!(index.load("q"), Ok(Some(some_state())));
+    }
+
+    #[test]
+    fn the_largest_state_that_is_stored_can_be_read_back() {
+        let far = u64::MAX - 4 * ABOVE_RANGES_MAX as u64;
+        let above = (0..ABOVE_RANGES_MAX as u64).map(|at| (far + 2 * at, far + 2 * at + 1)).collect();
+        let losses = vec![(u64::MAX - 1, u64::MAX); 256];
+        let state = QueueState { cursor: far - 1, above, losses, ..some_state() };
+
+        let value = encode(&state);
+
+        assert!(value.len() < 3 << 19, "{} bytes", value.len());
+        assert_eq!(decode(&value), Ok(state));
     }
 
     #[test]

@@ -382,7 +382,10 @@ impl Queue {
     /// already, or was never readable, is ignored. Never blocks on I/O.
     ///
     /// When this returns, the acknowledgement is in memory; it is persisted in the background within
-    /// `index_flush_interval` or `index_flush_acks`, and what was not is delivered again after a crash.
+    /// `index_flush_interval` or `index_flush_acks`, and what was not is delivered again after a crash: see
+    /// [`crate::QueueDirOptions`] for the bound, and [`Queue::truncate`] to persist it now.
+    ///
+    /// A record that is [unavailable](QueueStatus::unavailable) is not acknowledged, whatever the range says.
     pub fn ack(&self, range: Range<Seq>) {
         self.shared().ack(range);
     }

@@ -24,10 +24,18 @@ use crate::truncate::truncate;
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct QueueDirOptions {
-    /// Acknowledgements are persisted at the latest after this time. Default 100 ms. What is acknowledged within it may
-    /// be delivered again after a crash.
+    /// Acknowledgements are persisted at the latest after this time. Default 100 ms.
+    ///
+    /// Bound: after a crash (`kill -9` or power loss) of one queue at most so many records are delivered again as were
+    /// acknowledged within this time, or [`index_flush_acks`](QueueDirOptions::index_flush_acks) if those are fewer; and
+    /// those that were acknowledged while the flush itself ran. If the index is lost too, the watermarks in the log
+    /// count: then everything above the lowest record that was not acknowledged 50 ms before, or when the last group
+    /// was written. An index that cannot be written takes these bounds away, never the queue: space is freed all the
+    /// same, and what was freed is not delivered again.
     pub index_flush_interval: Duration,
-    /// Acknowledgements are persisted at the latest after so many records of one queue. Default 10 000.
+    /// Acknowledgements are persisted at the latest after so many records of one queue. Default 10 000. What it bounds:
+    /// see [`index_flush_interval`](QueueDirOptions::index_flush_interval). Of records that are acknowledged out of
+    /// order, the lowest 65 536 ranges are persisted.
     pub index_flush_acks: u64,
 }
 

@@ -25,7 +25,7 @@ pub(crate) use listing::{Intent, base, list, metas, own};
 pub(crate) use tail::{durable_at_least, highest, scan_tail, sealed_watermark};
 
 use listing::{choose_uuid, remove_spares};
-use tail::{Mend, ScannedTail, Settled, broken_batches, settle};
+use tail::{Mend, ScannedTail, Settled, broken_batches, mend_start, settle};
 
 /// What opening a queue found and did. Everything in it was logged as well.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -94,6 +94,9 @@ pub(crate) fn recover(
     }
     remove_spares(home, hint, &mut report);
     let mut outlines = own(home, uuid, found, &mut report);
+    if report.unread.is_empty() {
+        mend_start(home, &mut outlines, remembered.as_ref());
+    }
     let last = walk_last(home, &mut outlines, hint, &mut report)?;
 
     let mut log = Log {

@@ -11,7 +11,7 @@ use crate::Seq;
 use crate::disk::{Access, Disk, EntryKind, Handle, read_full_at, write_all_at};
 use crate::error::{AtPath, IoFailure, patiently};
 use crate::frame::{
-    self, BATCH_FIRST, BATCH_MORE, FrameHeader, GRID_BYTES, HEADER_BYTES, Kind, Salt, Watermark,
+    self, BATCH_FIRST, BATCH_MORE, FrameHeader, GRID_BYTES, HEADER_BYTES, Kind, Salt, SegStart, Watermark,
 };
 use crate::index::{Hint, QueueState};
 use crate::scan::{Payload, Scanner, Source, Step};
@@ -281,6 +281,49 @@ pub(crate) fn durable_at_least(outlines: &[Outline], remembered: Option<&QueueSt
     let started = outlines.last().map_or(Seq::FIRST, |outline| base(outline).1.next);
     let indexed = remembered.map_or(Seq::FIRST, |state| Seq::new(state.durable));
     sealed_watermark(outlines).durable.max(started).max(indexed).max(Seq::FIRST)
+}
+
+/// A last segment that lost its start frame above D was never durable: a crash tore the write that began it. Its start is
+/// written again, and what else the crash took becomes a hole like any other. Below D it is rot, and stays as it is.
+pub(super) fn mend_start(home: &Home, outlines: &mut [Outline], remembered: Option<&QueueState>) {
+    let Some((last, before)) = outlines.split_last_mut() else { return };
+    if !last.start_is_damaged {
+        return;
+    }
+    let path = segment::path(&home.folder, last.header.ordinal);
+    let mended = scan_tail(home, last, None).and_then(|scanned| {
+        let previous = before.last().map(|previous| left_by(home, previous)).transpose()?;
+        let previous = previous.unwrap_or(SegStart { next: Seq::FIRST, ..SegStart::default() });
+        let durable = durable_at_least(before, remembered).max(scanned.watermark.durable);
+        if durable > previous.next || base(last).0 < previous.next {
+            return Ok(None);
+        }
+        let mut bytes = Vec::new();
+        frame::push(&mut bytes, Kind::SegStart, previous.next, &previous.encode());
+        frame::stamp(&mut bytes, Salt::new(last.header.salt), 0);
+        let file = home.disk.open(&path, Access::ReadWrite).at("open", &path)?;
+        write_all_at(home.disk.as_ref(), &file, &bytes, last.header.bytes() as u64).at("write", &path)?;
+        Ok(Some(previous))
+    });
+    match mended {
+        Ok(Some(previous)) => {
+            last.seg_start = Some((previous.next, previous));
+            last.start_is_damaged = false;
+        }
+        Ok(None) => {}
+        Err(failure) => {
+            tracing::warn!(queue = %home.name, %failure, "the start of the last segment cannot be written again");
+        }
+    }
+}
+
+/// What a segment leaves to the next: by its seal, else by its frames.
+fn left_by(home: &Home, outline: &Outline) -> Result<SegStart, IoFailure> {
+    let (next, chain) = match &outline.seal {
+        Some((next, seal)) => (*next, seal.chain),
+        None => scan_tail(home, outline, None).map(|scanned| (scanned.next, scanned.chain))?,
+    };
+    Ok(SegStart { ordinal: outline.header.ordinal, next, chain, open_ended: false })
 }
 
 /// The last segment, opened for writing, after everything in it was made durable.

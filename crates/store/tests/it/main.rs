@@ -3,6 +3,7 @@
 mod batches;
 mod corpus;
 mod crash;
+mod double_crash;
 mod format;
 mod found;
 mod journey;

@@ -1019,3 +1019,51 @@ fn segment_end(disk: &SimDisk, paths: &[std::path::PathBuf]) -> u64 {
     let bytes = disk.bytes(&paths[1]).expect("bytes");
     u64::from_le_bytes(bytes[HEADER + 8..HEADER + 16].try_into().expect("eight bytes"))
 }
+
+#[test]
+fn r7b_a_start_frame_that_a_crash_tore_with_the_first_group_is_written_again() {
+    for garbage in [0u8, 0xEE] {
+        for first_survives in [true, false] {
+            let (disk, paths, firsts) = hundred(Bed::kill);
+            disk.lose_index();
+            // The segment before the last, sealed, is followed by one whose only group was torn.
+            let begin = firsts[firsts.len() - 1];
+            let record = |seq| frame_by_hand(9, 2, 0, seq, &payload_by_hand("torn"));
+            let mut rest = vec![garbage; START_FRAME];
+            rest.extend(if first_survives { record(begin) } else { vec![garbage; record(begin).len()] });
+            rest.extend(record(begin + 1));
+            let last = &paths[paths.len() - 1];
+            let header = disk.bytes(last).expect("bytes");
+            disk.put(last, another(&header, paths.len() as u64, 9, &rest));
+
+            let bed = Bed::on(disk, options());
+            let lost = if first_survives { vec![] } else { vec![Seq::new(begin)..Seq::new(begin + 1)] };
+            assert_eq!(bed.queue.recovery().lost_unsynced, lost);
+            let there = if first_survives { begin } else { begin + 1 };
+            assert_eq!(bed.seqs(), [numbers(1..begin), numbers(there..begin + 2)].concat());
+            assert_eq!(bed.append("next"), Seq::new(begin + 2));
+
+            let bed = bed.crash(Crash::PowerAllLost);
+            assert_eq!(bed.queue.recovery().lost_unsynced, [], "it is reported once");
+            assert_eq!(bed.seqs(), [numbers(1..begin), numbers(there..begin + 3)].concat());
+            assert_eq!(bed.queue.status().counters.lost, 0);
+        }
+    }
+}
+
+#[test]
+fn r2_unknown_features_are_refused_and_compatible_ones_are_not() {
+    for (at, refused) in [(16, false), (20, true), (24, true)] {
+        let (disk, paths, firsts) = hundred(Bed::close);
+        edit(&disk, 1, |bytes| change_header(bytes, |header| header[at] = 4));
+        let file = disk.bytes(&paths[1]);
+
+        let bed = Bed::on(disk.clone(), options());
+
+        let expected =
+            if refused { [numbers(1..firsts[1]), numbers(firsts[2]..101)].concat() } else { numbers(1..101) };
+        assert_eq!(bed.seqs(), expected, "feature bits at {at}");
+        assert_eq!(bed.queue.recovery().ignored.len(), usize::from(refused));
+        assert_eq!(disk.bytes(&paths[1]), file);
+    }
+}
