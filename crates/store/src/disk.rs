@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -78,6 +79,8 @@ pub trait Disk: sealed::Sealed + fmt::Debug + Send + Sync {
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Result<Handle, String>>;
     /// Hints that the file will be read from front to back.
     fn will_read_sequentially(&self, file: &Handle);
+    /// Hints that the first `bytes` of the file at `path` will be read soon. Does not wait for them.
+    fn will_read_soon(&self, path: &Path, bytes: u64);
     /// Opens the key-value index at `path`.
     fn open_index(&self, path: &Path) -> io::Result<IndexFile>;
 }
@@ -251,6 +254,14 @@ impl Disk for RealDisk {
         if let Ok(file) = real(file) {
             // A hint; where the file system does not know it, reading is slower and still right.
             let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Sequential);
+        }
+    }
+
+    fn will_read_soon(&self, path: &Path, bytes: u64) {
+        if let Ok(handle) = self.open(path, Access::Read)
+            && let Ok(file) = real(&handle)
+        {
+            let _ = rustix::fs::fadvise(file, 0, NonZeroU64::new(bytes), rustix::fs::Advice::WillNeed);
         }
     }
 

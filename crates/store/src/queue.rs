@@ -27,6 +27,10 @@ use crate::segment::{Home, SegmentMeta};
 /// The losses that are remembered for people; the counter has them all.
 const LOSSES_MAX: usize = 256;
 
+/// Ranges of unavailable records that are told apart; beyond it a new one takes in what lies between it and the one before
+/// it, which is then read again after the next open.
+const UNAVAILABLE_MAX: usize = 4096;
+
 /// What an append survives when it has answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Durability {
@@ -299,7 +303,12 @@ impl Shared {
     /// The medium does not give a range: it is passed over until the queue is opened again, and nothing else becomes of it.
     pub(crate) fn put_off(&self, range: Range<Seq>, at: &str) {
         let mut state = self.lock();
-        let parts = state.acks.unacknowledged_in(range.clone());
+        let from = if state.unavailable.seqs.len() < UNAVAILABLE_MAX {
+            range.start
+        } else {
+            state.unavailable.seqs.end_before(range.start).unwrap_or(range.start)
+        };
+        let parts = state.acks.unacknowledged_in(from..range.end);
         let fresh: u64 = parts.into_iter().map(|part| state.unavailable.seqs.insert(part)).sum();
         drop(state);
         if fresh > 0 {

@@ -21,6 +21,16 @@ impl Ranges {
         self.count
     }
 
+    /// How many ranges it takes.
+    pub(crate) fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Where the last range ends that begins before `seq`.
+    pub(crate) fn end_before(&self, seq: Seq) -> Option<Seq> {
+        self.ranges.range(..seq).next_back().map(|(_, end)| *end)
+    }
+
     /// The ranges, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Range<Seq>> + '_ {
         self.ranges.iter().map(|(start, end)| *start..*end)

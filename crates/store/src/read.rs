@@ -38,6 +38,9 @@ impl<'a> Entry<'a> {
     }
 }
 
+/// So far before a segment's end the kernel is told that the next one is coming, and about so much of it: on a cold disk
+/// the switch then costs no wait for its first bytes.
+const READ_AHEAD_BYTES: u64 = 4 << 20;
 /// A reader remembers a place of the open segment each so many bytes, so that going back in it is not going to its start.
 const MARK_BYTES: u64 = 256 << 10;
 
@@ -68,6 +71,8 @@ struct OpenSegment {
     damage: Option<u64>,
     /// Where, since then, the medium did not give bytes.
     unreadable: Option<u64>,
+    /// Whether the kernel knows that the next segment is coming.
+    told_next: bool,
     /// Records and where their frames start, ascending, one for each [`MARK_BYTES`] walked.
     marks: Vec<(Seq, u64)>,
 }
@@ -254,7 +259,16 @@ impl Reader {
         self.scanner.restart(Salt::new(header.salt), start, unreadable);
         let marks = vec![(meta.base, start)];
         let expected = meta.base;
-        self.open = Some(OpenSegment { file, path, expected, meta, damage: None, unreadable: None, marks });
+        self.open = Some(OpenSegment {
+            file,
+            path,
+            expected,
+            meta,
+            damage: None,
+            unreadable: None,
+            told_next: false,
+            marks,
+        });
         Ok(true)
     }
 
@@ -277,8 +291,27 @@ impl Reader {
         true
     }
 
+    /// Near the end of a segment that is complete, tells the kernel which one comes next.
+    fn look_ahead(&mut self) {
+        let Some(open) = &mut self.open else { return };
+        let left = open.meta.bytes.saturating_sub(self.scanner.position());
+        if open.told_next || !open.meta.sealed || left > READ_AHEAD_BYTES {
+            return;
+        }
+        open.told_next = true;
+        let state = self.shared.lock();
+        let at = state.segments.partition_point(|segment| segment.ordinal <= open.meta.ordinal);
+        let next = state.segments.get(at).map(|meta| meta.ordinal);
+        drop(state);
+        if let Some(next) = next {
+            let home = &self.shared.home;
+            home.disk.will_read_soon(&segment::path(&home.folder, next), READ_AHEAD_BYTES);
+        }
+    }
+
     /// One step in the open segment.
     fn look(&mut self) -> Result<Found, ReadError> {
+        self.look_ahead();
         let Some(open) = &mut self.open else { return Ok(Found::SegmentEnd) };
         if self.scanner.position() >= open.meta.bytes {
             return Ok(self.at_the_end());

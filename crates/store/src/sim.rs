@@ -589,6 +589,8 @@ impl Disk for SimDisk {
 
     fn will_read_sequentially(&self, _file: &Handle) {}
 
+    fn will_read_soon(&self, _path: &Path, _bytes: u64) {}
+
     fn open_index(&self, path: &Path) -> io::Result<IndexFile> {
         self.world().indexes.entry(path.to_owned()).or_default();
         Ok(IndexFile(IndexInner::Simulated(SimIndex { disk: self.clone(), path: path.to_owned() })))

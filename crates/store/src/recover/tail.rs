@@ -98,8 +98,9 @@ fn walk(home: &Home, outline: &Outline, path: &Path, tail: ScannedTail) -> Resul
         match scanner.step(source)? {
             Step::End => break,
             Step::Damage { position, zeros, .. } => walk.damaged(position).bytes |= !zeros,
-            Step::Unreadable { position, .. } => walk.unread(position),
-            Step::Frame { position, state: Payload::Unreadable, .. } => walk.unread(position),
+            Step::Unreadable { position, .. } | Step::Frame { position, state: Payload::Unreadable, .. } => {
+                walk.unread(position);
+            }
             Step::Frame { position, state: Payload::Damaged, .. } => {
                 walk.damaged(position).own_until = scanner.position();
             }

@@ -587,7 +587,7 @@ fn r16_records_on_a_page_that_the_disk_does_not_give_are_unavailable_until_reope
     assert!(touched.len() > 15);
     assert_eq!(seqs, expected, "records wholly outside of the page are delivered");
     let range = Seq::new(touched[0])..Seq::new(touched[touched.len() - 1] + 1);
-    assert_eq!(status.unavailable, [range.clone()]);
+    assert_eq!(status.unavailable, std::slice::from_ref(&range));
     assert_eq!((status.counters.lost, status.queued), (0, 600));
 
     // What could not be read cannot be acknowledged, nor deleted with what was.
@@ -723,7 +723,7 @@ fn r16_pages_of_the_last_segment_that_cannot_be_read_at_open_keep_it_as_it_is() 
         disk.lose_index();
         let path = segments(&disk)[0].clone();
         let whole = disk.bytes(&path).expect("bytes");
-        for page in 2..whole.len() / 4096 + 1 {
+        for page in 2..=whole.len() / 4096 {
             let disk = disk.crash(Crash::Process);
             disk.spoil(&path, page as u64 * 4096 + 5..page as u64 * 4096 + 6);
 
