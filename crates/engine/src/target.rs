@@ -116,7 +116,10 @@ impl QueueDirs {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(real.clone()).or_default(),
         );
         let opened = dir.get_or_init(|| {
-            QueueDir::open(&real, QueueDirOptions::default()).map_err(|error| error.to_string())
+            let mut options = QueueDirOptions::default();
+            // No key of the configuration could allow it, so the store warns instead of refusing.
+            options.network_file_system = true;
+            QueueDir::open(&real, options).map_err(|error| error.to_string())
         });
         opened.clone().map_err(|error| failed(&error))
     }

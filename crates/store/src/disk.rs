@@ -74,6 +74,10 @@ pub trait Disk: sealed::Sealed + fmt::Debug + Send + Sync {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
+    /// The path without symbolic links.
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf>;
+    /// The kind of file system that `path` is on, as its magic number (statfs).
+    fn file_system(&self, path: &Path) -> io::Result<u32>;
     /// Takes the exclusive lock at `path` for as long as the handle lives, and writes `holder` into the file for
     /// people to read; if another holds it, says what stands there.
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Result<Handle, String>>;
@@ -230,6 +234,16 @@ impl Disk for RealDisk {
         std::fs::remove_file(path)
     }
 
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        path.canonicalize()
+    }
+
+    fn file_system(&self, path: &Path) -> io::Result<u32> {
+        // The kernel's constants have 32 bits, whatever the width of the field.
+        let magic = rustix::fs::statfs(path)?.f_type & 0xffff_ffff;
+        Ok(u32::try_from(magic).unwrap_or(0))
+    }
+
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Result<Handle, String>> {
         // Read and write: NFS answers EBADF to a lock on a read-only descriptor.
         let mut options = OpenOptions::new();
@@ -242,9 +256,9 @@ impl Disk for RealDisk {
                 Ok(Ok(Handle(HandleInner::Real(file))))
             }
             Err(TryLockError::WouldBlock) => {
-                let mut holder = String::new();
-                let _ = (&mut file).take(256).read_to_string(&mut holder);
-                Ok(Err(holder))
+                let mut holder = Vec::new();
+                let _ = (&mut file).take(256).read_to_end(&mut holder);
+                Ok(Err(String::from_utf8_lossy(&holder).into_owned()))
             }
             Err(TryLockError::Error(error)) => Err(error),
         }

@@ -5,9 +5,41 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// What an input or output error asks of whoever runs the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// No descriptor is left, of the process (EMFILE) or of the machine (ENFILE).
+    TooManyFiles,
+    /// The user of the process may not (EACCES, EPERM).
+    Permission,
+    /// The file system is mounted read-only (EROFS), as some are after an error.
+    ReadOnly,
+    /// The disk, or the owner's share of it, is full (ENOSPC, EDQUOT).
+    StorageFull,
+    /// The medium does not give or take the bytes (EIO and its like).
+    Medium,
+    /// Anything else; the system's own text says what.
+    Other,
+}
+
+impl Cause {
+    /// What to do about it, to stand behind the system's text.
+    fn advice(self) -> &'static str {
+        match self {
+            Cause::TooManyFiles => "; raise the limit of open files (ulimit -n, LimitNOFILE=)",
+            Cause::Permission => "; let the user of this process read and write there",
+            Cause::ReadOnly => "; mount the file system for writing, and see why it is not (dmesg)",
+            Cause::StorageFull => "; free space on that file system",
+            Cause::Medium => "; the disk may be failing (dmesg, smartctl)",
+            Cause::Other => "",
+        }
+    }
+}
+
 /// An input or output error with where and while doing what.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{operation} {}: {error}", path.display())]
+#[error("{operation} {}: {error}{}", path.display(), self.cause().advice())]
 pub struct IoFailure {
     /// What was being done, as a verb: `write`, `sync`, `create`.
     pub operation: &'static str,
@@ -36,6 +68,22 @@ impl IoFailure {
             Some(code) => medium.iter().any(|errno| errno.raw_os_error() == code),
             // The simulated disk's EIO.
             None => self.error.kind() == ErrorKind::Other && self.error.get_ref().is_none(),
+        }
+    }
+
+    /// What kind of trouble it is, and so what mends it.
+    #[must_use]
+    pub fn cause(&self) -> Cause {
+        use rustix::io::Errno;
+        let code = self.error.raw_os_error();
+        let files = [Errno::MFILE, Errno::NFILE];
+        match self.error.kind() {
+            _ if files.iter().any(|errno| code == Some(errno.raw_os_error())) => Cause::TooManyFiles,
+            _ if self.is_storage_full() => Cause::StorageFull,
+            ErrorKind::PermissionDenied => Cause::Permission,
+            ErrorKind::ReadOnlyFilesystem => Cause::ReadOnly,
+            _ if self.is_of_the_medium() => Cause::Medium,
+            _ => Cause::Other,
         }
     }
 
@@ -82,12 +130,28 @@ pub(crate) fn patiently<T>(mut read: impl FnMut() -> Result<T, IoFailure>) -> Re
 #[non_exhaustive]
 pub enum OpenError {
     /// Another process, or another part of this one, has it open. Close that one, or use another directory.
-    #[error("{} is in use by {holder}; one process at a time may have a queue_dir open", path.display())]
+    #[error("{} is in use by {}; one process at a time may have a queue_dir open", path.display(), holder(*pid, host.as_deref()))]
     Locked {
         /// The queue_dir.
         path: PathBuf,
-        /// Who holds it, as it wrote down itself: process id and host.
-        holder: String,
+        /// The holder's process id, as it wrote it down itself; none where that cannot be read. In a container it is the
+        /// container's own count.
+        pid: Option<u32>,
+        /// The holder's host name, likewise.
+        host: Option<String>,
+    },
+    /// The queue_dir is on a file system across a network or in user space, whose locks and syncs the store cannot rely
+    /// on. Use a local disk, or allow it with [`QueueDirOptions::network_file_system`](crate::QueueDirOptions).
+    #[error(
+        "{} is on {kind}: there a lock may not exclude another host and a sync may not reach a disk; use a local disk, or \
+         allow it (QueueDirOptions::network_file_system) if one host alone uses the folder and the server syncs",
+        path.display()
+    )]
+    NetworkFileSystem {
+        /// The queue_dir, resolved.
+        path: PathBuf,
+        /// The file system: `NFS`, `SMB`, `FUSE`.
+        kind: &'static str,
     },
     /// The same queue is open already in this process. Clone that handle.
     #[error("queue {name:?} is open already in this process; use a clone of its handle")]
@@ -116,6 +180,26 @@ pub enum OpenError {
     /// The system refused something that opening cannot do without: the directory itself, the lock, listing it.
     #[error(transparent)]
     Io(#[from] IoFailure),
+}
+
+impl OpenError {
+    /// What kind of trouble the system reported, if it was the system that refused.
+    #[must_use]
+    pub fn cause(&self) -> Option<Cause> {
+        match self {
+            OpenError::Io(failure) => Some(failure.cause()),
+            _ => None,
+        }
+    }
+}
+
+/// The holder of a lock in words.
+fn holder(pid: Option<u32>, host: Option<&str>) -> String {
+    match (pid, host) {
+        (Some(pid), Some(host)) => format!("process {pid} on {host}"),
+        (Some(pid), None) => format!("process {pid}"),
+        (None, _) => "another process".to_owned(),
+    }
 }
 
 /// The limit that refused a record.
@@ -190,6 +274,17 @@ impl AppendError {
     pub fn is_full(&self) -> bool {
         matches!(self, AppendError::Full(_) | AppendError::StorageFull(_))
     }
+
+    /// What kind of trouble the system reported, if it was the system that refused.
+    #[must_use]
+    pub fn cause(&self) -> Option<Cause> {
+        match self {
+            AppendError::StorageFull(failure)
+            | AppendError::Io(failure)
+            | AppendError::DurabilityUnknown(failure) => Some(failure.cause()),
+            _ => None,
+        }
+    }
 }
 
 impl From<IoFailure> for AppendError {
@@ -202,3 +297,11 @@ impl From<IoFailure> for AppendError {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error(transparent)]
 pub struct ReadError(#[from] pub IoFailure);
+
+impl ReadError {
+    /// What kind of trouble the system reported.
+    #[must_use]
+    pub fn cause(&self) -> Cause {
+        self.0.cause()
+    }
+}

@@ -59,6 +59,7 @@
 //! | `segment.rs`, `frame.rs`, `record.rs`, `scan.rs` | the format; `docs/format.md` describes every byte |
 //! | `index.rs` | the advisory index |
 //! | `disk.rs`, `sim.rs` | the seam to the file system; the disk that forgets |
+//! | `file_system.rs` | which file systems a queue_dir may be on |
 //! | `inspect.rs` | looking from outside |
 
 mod append;
@@ -66,6 +67,7 @@ mod commit;
 mod cursor;
 mod disk;
 mod error;
+mod file_system;
 mod flush;
 mod frame;
 mod index;
@@ -85,7 +87,7 @@ mod truncate;
 
 pub use append::{Room, Ticket};
 pub use disk::{Access, Disk, EntryKind, Handle, IndexFile, RealDisk};
-pub use error::{AppendError, IoFailure, Limit, OpenError, ReadError};
+pub use error::{AppendError, Cause, IoFailure, Limit, OpenError, ReadError};
 pub use index::Counters;
 pub use queue::{Durability, Queue, QueueOptions, QueueStatus};
 pub use queue_dir::{QueueDir, QueueDirOptions};

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::Seq;
 use crate::disk::{Disk, Handle, RealDisk};
 use crate::error::{AtPath, OpenError};
+use crate::file_system::FileSystem;
 use crate::flush::Flusher;
 use crate::index::Index;
 use crate::queue::{Doing, Queue, QueueOptions, Shared, State};
@@ -37,11 +38,18 @@ pub struct QueueDirOptions {
     /// see [`index_flush_interval`](QueueDirOptions::index_flush_interval). Of records that are acknowledged out of
     /// order, the lowest 65 536 ranges are persisted.
     pub index_flush_acks: u64,
+    /// Whether the directory may be on NFS, SMB, FUSE or another file system across a network. Default false: there a
+    /// lock may not exclude another host, and a sync is the server's promise.
+    pub network_file_system: bool,
 }
 
 impl Default for QueueDirOptions {
     fn default() -> QueueDirOptions {
-        QueueDirOptions { index_flush_interval: Duration::from_millis(100), index_flush_acks: 10_000 }
+        QueueDirOptions {
+            index_flush_interval: Duration::from_millis(100),
+            index_flush_acks: 10_000,
+            network_file_system: false,
+        }
     }
 }
 
@@ -62,10 +70,12 @@ pub(crate) struct DirInner {
 }
 
 impl QueueDir {
-    /// Opens `path`, making it if it is not there. When this returns, the directory and its lock exist.
+    /// Opens `path`, making it if it is not there. When this returns, the directory and its lock exist. Symbolic links in
+    /// `path` are resolved once, here: changing them later moves nothing.
     ///
     /// # Errors
-    /// [`OpenError::Locked`] if it is open elsewhere, [`OpenError::Io`] if the system refuses the directory or the lock.
+    /// [`OpenError::Locked`] if it is open elsewhere, [`OpenError::NetworkFileSystem`] if it is on one and that is not
+    /// allowed, [`OpenError::Io`] if the system refuses the directory or the lock.
     /// A broken index is no error: it is set aside.
     pub fn open(path: impl AsRef<Path>, options: QueueDirOptions) -> Result<QueueDir, OpenError> {
         Self::open_on(Arc::new(RealDisk), path.as_ref(), &options)
@@ -81,9 +91,12 @@ impl QueueDir {
         options: &QueueDirOptions,
     ) -> Result<QueueDir, OpenError> {
         disk.create_dir_all(path).at("create", path)?;
+        let path = disk.resolve(path).at("resolve", path)?;
+        let path = path.as_path();
+        check_file_system(&*disk, path, options.network_file_system)?;
         let lock_path = path.join("LOCK");
         let lock = disk.lock(&lock_path, &holder()).at("lock", &lock_path)?;
-        let lock = lock.map_err(|holder| OpenError::Locked { path: path.to_owned(), holder })?;
+        let lock = lock.map_err(|text| locked(path, &text))?;
         let (index, index_note) = Index::open(&disk, &path.join("index.sled"))?;
         disk.sync_dir(path).at("sync", path)?;
         if let Some(reason) = &index_note {
@@ -103,7 +116,7 @@ impl QueueDir {
         })))
     }
 
-    /// The directory.
+    /// The directory, without symbolic links.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0.path
@@ -215,6 +228,33 @@ fn shared(
         flusher,
         folder_name,
     }
+}
+
+/// Refuses a file system that cannot keep what the store promises, unless that is allowed.
+fn check_file_system(disk: &dyn Disk, path: &Path, network_allowed: bool) -> Result<(), OpenError> {
+    match FileSystem::of(disk.file_system(path).at("ask for the file system of", path)?) {
+        FileSystem::Local => {}
+        FileSystem::Memory => {
+            tracing::warn!(queue_dir = %path.display(), "the queue_dir is in memory: it does not survive a reboot");
+        }
+        FileSystem::Network(kind) if network_allowed => {
+            tracing::warn!(queue_dir = %path.display(), kind, "the queue_dir is on a network file system, as allowed");
+        }
+        FileSystem::Network(kind) => {
+            return Err(OpenError::NetworkFileSystem { path: path.to_owned(), kind });
+        }
+    }
+    Ok(())
+}
+
+/// The lock is held; its text says by whom. The kernel's lock decided already, so any text will do.
+fn locked(path: &Path, text: &str) -> OpenError {
+    let (pid, host) = text
+        .strip_prefix("process ")
+        .and_then(|rest| rest.split_once(" on "))
+        .and_then(|(pid, host)| Some((pid.parse().ok()?, host)))
+        .unzip();
+    OpenError::Locked { path: path.to_owned(), pid, host: host.map(str::to_owned) }
 }
 
 /// Who we are, for the text in the lock file.

@@ -104,6 +104,8 @@ struct World {
     /// The power fails before this step.
     off_at: Option<u64>,
     off: bool,
+    /// What it says of itself (statfs).
+    file_system: u32,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -193,6 +195,12 @@ impl SimDisk {
     /// through; a failing fdatasync forgets what it should have covered, as kernels do.
     pub fn fail(&self, op: SimOp, after: u64, times: u64, error: ErrorKind, partial: usize) {
         self.world().faults.push(Fault { op, after, error, times, partial, panics: false });
+    }
+
+    /// From now on the disk says that it is a file system with this magic number (statfs); at first it has none, which
+    /// is taken as a local one.
+    pub fn pretend(&self, magic: u32) {
+        self.world().file_system = magic;
     }
 
     /// After `after` more successes, the thread that calls `op` panics.
@@ -576,6 +584,14 @@ impl Disk for SimDisk {
         }
         world.set_name(path, None);
         Ok(())
+    }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        Ok(path.to_owned())
+    }
+
+    fn file_system(&self, _path: &Path) -> io::Result<u32> {
+        Ok(self.world().file_system)
     }
 
     fn lock(&self, path: &Path, _holder: &str) -> io::Result<Result<Handle, String>> {

@@ -4,6 +4,7 @@ mod batches;
 mod corpus;
 mod crash;
 mod double_crash;
+mod environment;
 mod format;
 mod found;
 mod journey;

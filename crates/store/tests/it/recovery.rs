@@ -43,8 +43,10 @@ fn r1_a_second_open_is_refused_with_the_holder_in_this_process_and_in_another() 
     let first = QueueDir::open(folder.path(), QueueDirOptions::default()).expect("it opens");
 
     let second = QueueDir::open(folder.path(), QueueDirOptions::default()).expect_err("it is locked");
-    let OpenError::Locked { holder, .. } = second else { panic!("{second}") };
-    assert!(holder.contains(&format!("process {}", std::process::id())), "{holder}");
+    let text = second.to_string();
+    let OpenError::Locked { pid, host, .. } = second else { panic!("{text}") };
+    assert_eq!(pid, Some(std::process::id()), "{text}");
+    assert!(host.is_some_and(|host| text.contains(&host)), "{text}");
     let other = Command::new("flock")
         .args(["--nonblock", "--conflict-exit-code", "9"])
         .arg(folder.path().join("LOCK"))
