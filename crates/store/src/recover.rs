@@ -53,6 +53,8 @@ pub struct RecoveryReport {
     pub(crate) unread: Vec<(u64, u64)>,
     /// Ordinals of spares.
     pub(crate) spares: Vec<u64>,
+    /// Ordinals of files in which nothing stands.
+    pub(crate) interrupted: Vec<u64>,
 }
 
 /// A queue's state as recovery leaves it.

@@ -62,7 +62,7 @@ pub(crate) fn list(
     let mut found = Vec::new();
     for ordinal in ordinals {
         let path = segment::path(&home.folder, ordinal);
-        match patiently(|| one(home, intent, ordinal, &path, &mut found, report)) {
+        match patiently(|| one(home, ordinal, &path, &mut found, report)) {
             Ok(()) => {}
             Err(failure) if failure.is_of_the_medium() && intent == Intent::Recover => {
                 // Without the length, as long as a segment can be.
@@ -74,7 +74,31 @@ pub(crate) fn list(
             Err(failure) => return Err(failure),
         }
     }
+    settle_empty(home, intent, &found, report);
     Ok((found, next_ordinal))
+}
+
+/// Files in which nothing stands: interrupted creations, which are removed, and spares. But for those that a later
+/// segment's start frame names as the one before it: such a file had records, whatever became of them.
+fn settle_empty(home: &Home, intent: Intent, found: &[Found], report: &mut RecoveryReport) {
+    let before = found.iter().map(|found| base(&found.outline).1.ordinal);
+    // The first segment names 0: none.
+    let named: HashSet<u64> = before.filter(|ordinal| *ordinal > 0).collect();
+    let empty = |ordinals: &mut Vec<u64>| {
+        std::mem::take(ordinals).into_iter().partition::<Vec<_>, _>(|ordinal| named.contains(ordinal))
+    };
+    let (mut emptied, interrupted) = empty(&mut report.interrupted);
+    let (zeroed, spares) = empty(&mut report.spares);
+    report.spares = spares;
+    emptied.extend(zeroed);
+    for ordinal in emptied {
+        keep_unreadable(ordinal, 0, &segment::path(&home.folder, ordinal), report);
+    }
+    if intent == Intent::Recover {
+        for ordinal in interrupted {
+            remove_interrupted(home, &segment::path(&home.folder, ordinal), report);
+        }
+    }
 }
 
 fn is_half_made_spare(name: &str) -> bool {
@@ -84,7 +108,6 @@ fn is_half_made_spare(name: &str) -> bool {
 
 fn one(
     home: &Home,
-    intent: Intent,
     ordinal: u64,
     path: &Path,
     found: &mut Vec<Found>,
@@ -92,8 +115,8 @@ fn one(
 ) -> Result<(), IoFailure> {
     match Outline::read(home.disk.as_ref(), path)? {
         Ok(outline) if outline.seg_start.is_some() => found.push(Found { ordinal, outline }),
-        Ok(outline) => without_start(home, intent, ordinal, outline, found, report)?,
-        Err(BadHeader::Unreadable) => without_header(home, intent, ordinal, path, report)?,
+        Ok(outline) => without_start(home, ordinal, outline, found, report)?,
+        Err(BadHeader::Unreadable) => without_header(home, ordinal, path, report)?,
         Err(BadHeader::Newer { version, features }) => report.ignored.push(format!(
             "{}: format version {version} with features {features:#x} is newer than this program; it is not touched",
             path.display()
@@ -105,7 +128,6 @@ fn one(
 /// A header and no start frame: a creation that was interrupted, unless frames follow.
 fn without_start(
     home: &Home,
-    intent: Intent,
     ordinal: u64,
     mut outline: Outline,
     found: &mut Vec<Found>,
@@ -146,8 +168,7 @@ fn without_start(
         None if outline.len > (outline.header.bytes() + START_FRAME_BYTES) as u64 => {
             keep_unreadable(ordinal, outline.len, &path, report);
         }
-        None if intent == Intent::Recover => remove_interrupted(home, &path, report),
-        None => {}
+        None => report.interrupted.push(ordinal),
     }
     Ok(())
 }
@@ -174,10 +195,9 @@ pub(super) fn remove_spares(home: &Home, hint: Option<Hint>, report: &mut Recove
     }
 }
 
-/// No header: removed if there is nothing in it, else kept as evidence.
+/// No header: an interrupted creation if there is nothing in it, else kept as evidence.
 fn without_header(
     home: &Home,
-    intent: Intent,
     ordinal: u64,
     path: &Path,
     report: &mut RecoveryReport,
@@ -185,8 +205,8 @@ fn without_header(
     let file = home.disk.open(path, Access::Read).at("open", path)?;
     if holds_data(home, &file, path)? {
         keep_unreadable(ordinal, home.disk.len(&file).at("measure", path)?, path, report);
-    } else if intent == Intent::Recover {
-        remove_interrupted(home, path, report);
+    } else {
+        report.interrupted.push(ordinal);
     }
     Ok(())
 }

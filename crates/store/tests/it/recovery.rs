@@ -446,6 +446,49 @@ fn r13_an_interrupted_creation_is_removed_and_its_ordinal_taken_again_or_passed(
 }
 
 #[test]
+fn r13_an_empty_file_that_a_later_segment_names_was_no_interrupted_creation() {
+    let (disk, paths, _) = hundred(Bed::close);
+    let header = disk.bytes(&paths[0]).expect("bytes")[..HEADER].to_vec();
+    let emptied = [
+        ("cut to nothing", vec![]),
+        ("header only", header.clone()),
+        ("zeros", [header, vec![0; 9000]].concat()),
+    ];
+    for (what, bytes) in emptied {
+        for segment in [0, 1] {
+            let whole = Bed::on(disk.crash(Crash::Process), options()).seqs();
+            let disk = disk.crash(Crash::Process);
+            disk.put(&paths[segment], bytes.clone());
+
+            let bed = Bed::on(disk, options());
+
+            let read = bed.seqs();
+            let lost = bed.queue.status().counters.lost;
+            assert!(lost > 0 && read.len() < whole.len(), "{what}, segment {segment}: {lost} lost");
+            assert_eq!(lost + read.len() as u64, whole.len() as u64, "{what}, segment {segment}");
+            assert!(bed.segments().contains(&paths[segment]), "{what}, segment {segment}: kept as evidence");
+            assert_eq!(bed.append("next"), Seq::new(101), "{what}, segment {segment}");
+            let again = bed.reopen();
+            assert_eq!(again.queue.status().counters.lost, lost, "{what}, segment {segment}: counted once");
+        }
+    }
+}
+
+#[test]
+fn r13_an_empty_file_that_no_segment_names_is_removed_wherever_it_stands() {
+    let (disk, paths, _) = hundred(Bed::close);
+    // The ordinals begin above it: as if a creation had failed before the first that succeeded.
+    let stray = paths[0].with_file_name(format!("{:020}.seg", 0));
+    disk.put(&stray, Vec::new());
+
+    let bed = Bed::on(disk, options());
+
+    assert_eq!(bed.seqs(), numbers(1..101));
+    assert!(!bed.segments().contains(&stray));
+    assert_eq!(bed.queue.status().counters.lost, 0);
+}
+
+#[test]
 fn r14_unknown_files_are_ignored_and_listed() {
     let bed = Bed::new();
     bed.append_all(0..5);
