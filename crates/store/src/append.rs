@@ -3,12 +3,13 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::error::{AppendError, Limit};
-use crate::frame::{self, HEADER_BYTES, Kind, Watermark, frame_bytes};
+use crate::frame::{self, BATCH_FIRST, BATCH_MORE, HEADER_BYTES, Kind, Watermark, frame_bytes};
 use crate::queue::{Doing, Durability, Queue, Shared, State, refusal};
 use crate::{Record, Seq};
 
@@ -106,6 +107,7 @@ impl GroupOutcome {
 #[must_use = "the record is durable only when the ticket has resolved"]
 pub struct Ticket {
     seq: Seq,
+    records: u64,
     durability: Durability,
     /// None if there is nothing to wait for.
     group: Option<Arc<GroupOutcome>>,
@@ -114,10 +116,16 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The sequence number that the record gets if it is accepted.
+    /// The sequence number that the record gets if it is accepted; of a batch, its first record's.
     #[must_use]
     pub fn seq(&self) -> Seq {
         self.seq
+    }
+
+    /// The sequence numbers that the records get if they are accepted.
+    #[must_use]
+    pub fn range(&self) -> Range<Seq> {
+        self.seq..Seq::new(self.seq.get() + self.records)
     }
 
     /// Blocks until the record is as durable as was asked.
@@ -199,7 +207,7 @@ impl Queue {
             while state.group.is_full() && refusal(&state).is_none() {
                 state = shared.room.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            claim(shared, &mut state, frame, durability)
+            claim(shared, &mut state, frame, 1, durability)
         })
     }
 
@@ -215,7 +223,32 @@ impl Queue {
             if state.group.is_full() && refusal(&state).is_none() {
                 return Err(AppendError::Busy);
             }
-            claim(shared, &mut state, frame, durability)
+            claim(shared, &mut state, frame, 1, durability)
+        })
+    }
+
+    /// Appends records that stand or fall together: after a crash all of them are there, or none. They get consecutive
+    /// sequence numbers and one ticket, see [`Ticket::range`]. Blocks as [`Queue::append`] does. A batch of no records is
+    /// answered at once, with an empty range.
+    ///
+    /// When the ticket resolves, all of them are as durable as `durability` says.
+    ///
+    /// # Errors
+    /// [`AppendError`]: none of them was taken. [`AppendError::TooLarge`] if together they are larger than
+    /// `record_bytes_max`; [`AppendError::Full`] if not all of them fit below a limit.
+    pub fn append_batch(
+        &self,
+        records: &[Record<'_>],
+        durability: Durability,
+    ) -> Result<Ticket, AppendError> {
+        let shared = self.shared();
+        with_scratch(|scratch| {
+            encode_batch(scratch, records, shared.options.record_bytes_max)?;
+            let mut state = shared.lock();
+            while state.group.is_full() && refusal(&state).is_none() {
+                state = shared.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            claim(shared, &mut state, scratch, records.len() as u64, durability)
         })
     }
 
@@ -231,17 +264,23 @@ fn with_frame<R>(
     record: &Record<'_>,
     then: impl FnOnce(&mut [u8]) -> Result<R, AppendError>,
 ) -> Result<R, AppendError> {
-    SCRATCH.with_borrow_mut(|scratch| {
-        scratch.clear();
+    with_scratch(|scratch| {
         let start = frame::begin(scratch);
         record.encode_into(scratch);
         let (bytes, max) = (scratch.len() - HEADER_BYTES, shared.options.record_bytes_max);
-        let result = if bytes > max {
-            Err(AppendError::TooLarge { bytes, max })
-        } else {
-            frame::finish(scratch, start, Kind::Data, 0);
-            then(scratch)
-        };
+        if bytes > max {
+            return Err(AppendError::TooLarge { bytes, max });
+        }
+        frame::finish(scratch, start, Kind::Data, 0);
+        then(scratch)
+    })
+}
+
+/// Lends this thread's buffer, empty.
+fn with_scratch<R>(then: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+    SCRATCH.with_borrow_mut(|scratch| {
+        scratch.clear();
+        let result = then(scratch);
         if scratch.capacity() > SCRATCH_BYTES_KEPT {
             scratch.clear();
             scratch.shrink_to(SCRATCH_BYTES_KEPT);
@@ -250,32 +289,58 @@ fn with_frame<R>(
     })
 }
 
+/// Encodes records as the frames of one batch.
+fn encode_batch(frames: &mut Vec<u8>, records: &[Record<'_>], max: usize) -> Result<(), AppendError> {
+    let mut bytes = 0;
+    for (at, record) in records.iter().enumerate() {
+        let start = frame::begin(frames);
+        record.encode_into(frames);
+        bytes += frames.len() - start - HEADER_BYTES;
+        if bytes > max {
+            return Err(AppendError::TooLarge { bytes, max });
+        }
+        let first = if at == 0 { BATCH_FIRST } else { 0 };
+        let more = if at + 1 < records.len() { BATCH_MORE } else { 0 };
+        frame::finish(frames, start, Kind::Batch, first | more);
+    }
+    Ok(())
+}
+
 /// The critical section of every append: limits, sequence number, copy.
 fn claim(
     shared: &Shared,
     state: &mut State,
-    frame: &mut [u8],
+    frames: &mut [u8],
+    records: u64,
     durability: Durability,
 ) -> Result<Ticket, AppendError> {
     if let Some(error) = refusal(state) {
         return Err(error);
     }
     let (limit, queued) = (shared.options.queue_limit, state.queued());
-    if queued >= limit {
+    if records > limit.saturating_sub(queued) {
         return Err(AppendError::Full(Limit::QueueLimit { limit, queued }));
     }
     let seq = state.end;
-    frame::set_seq(frame, seq);
-    state.end = seq.next();
+    if records == 0 {
+        return Ok(Ticket { seq, records, durability, group: None, waker: None });
+    }
+    let mut rest = &mut frames[..];
+    while !rest.is_empty() {
+        frame::set_seq(rest, state.end);
+        state.end = state.end.next();
+        let bytes = frame::unstamped(rest).bytes;
+        rest = &mut rest[bytes..];
+    }
     let group = &mut state.group;
     if group.frames.is_empty() {
         group.frames.resize(FRONT_BYTES, 0);
     }
-    group.frames.extend_from_slice(frame);
-    group.records += 1;
+    group.frames.extend_from_slice(frames);
+    group.records += records;
     group.sync |= durability == Durability::Synced;
     let outcome = (durability != Durability::Buffered).then(|| {
-        group.waiters += 1;
+        group.waiters += records;
         Arc::clone(&group.outcome)
     });
     if state.committer != Doing::Working {
@@ -283,5 +348,5 @@ fn claim(
         shared.work.notify_one();
     }
     state.check();
-    Ok(Ticket { seq, durability, group: outcome, waker: None })
+    Ok(Ticket { seq, records, durability, group: outcome, waker: None })
 }

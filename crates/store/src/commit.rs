@@ -238,7 +238,7 @@ impl Committer {
     /// Writes as many of the frames from `at` on as the segment takes; returns where the next piece starts.
     fn write_piece(&mut self, frames: &mut [u8], at: usize, seq: Seq) -> Result<(usize, Seq), AppendError> {
         let disk = Arc::clone(&self.shared.home.disk);
-        self.make_room(frame::unstamped(&frames[at..]).bytes, seq)?;
+        self.make_room(frame::unit_bytes(&frames[at..]), seq)?;
         let (front, watermark) = if at == FRONT_BYTES { self.front() } else { (Vec::new(), None) };
         let start = at - front.len();
         frames[start..at].copy_from_slice(&front);
@@ -246,12 +246,16 @@ impl Committer {
         let segment_bytes = self.shared.options.segment_bytes;
         let Some(segment) = &mut self.tail.active else { unreachable!("make_room leaves an active segment") };
         let (mut end, mut next, mut records, mut chain) = (start, seq, 0, segment.chain);
+        // A batch is never divided: a crash would leave a part of it in a segment that is sealed.
+        let mut unit_end = at;
         while end < frames.len() {
-            let frame = frame::unstamped(&frames[end..]);
-            let fits = records == 0 || segment.fits(end - start + frame.bytes, segment_bytes);
-            if end >= at && !fits {
-                break;
+            if end >= unit_end {
+                unit_end = end + frame::unit_bytes(&frames[end..]);
+                if records > 0 && !segment.fits(unit_end - start, segment_bytes) {
+                    break;
+                }
             }
+            let frame = frame::unstamped(&frames[end..]);
             chain = frame::stamp(&mut frames[end..], segment.salt, chain);
             end += frame.bytes;
             if frame.kind_is_record {

@@ -209,6 +209,8 @@ pub(crate) fn set_seq(frame: &mut [u8], seq: Seq) {
 pub(crate) struct Unstamped {
     pub(crate) seq: Seq,
     pub(crate) kind_is_record: bool,
+    /// Another frame of its batch follows.
+    pub(crate) batch_goes_on: bool,
     pub(crate) bytes: usize,
 }
 
@@ -218,11 +220,24 @@ pub(crate) fn unstamped(frame: &[u8]) -> Unstamped {
     Unstamped {
         seq: Seq::new(u64_at(header, 8)),
         kind_is_record: Kind::from_byte(header[20]).is_some_and(Kind::is_record),
+        batch_goes_on: header[20] == Kind::Batch as u8 && header[21] & BATCH_MORE != 0,
         bytes: if header[20] == Kind::Skip as u8 {
             HEADER_BYTES
         } else {
             frame_bytes(u32_at(header, 4) as usize)
         },
+    }
+}
+
+/// Bytes of the frames at the start of `frames` that stay in one segment: those of a whole batch, else one frame.
+pub(crate) fn unit_bytes(frames: &[u8]) -> usize {
+    let mut bytes = 0;
+    loop {
+        let frame = unstamped(&frames[bytes..]);
+        bytes += frame.bytes;
+        if !frame.batch_goes_on {
+            return bytes;
+        }
     }
 }
 

@@ -1,11 +1,79 @@
 //! Batches after a crash: all of one, or nothing; and after rot, what is left.
 
 use tidegate_store::sim::{Crash, SimDisk};
-use tidegate_store::{RecoveryReport, Seq};
+use tidegate_store::{AppendError, Durability, Queue, Record, RecoveryReport, Seq, Ticket};
 
 use crate::setup::{
     Bed, change_header, edit, frame_by_hand, numbers, options, padded, payload_by_hand, salt_of, segments,
 };
+
+/// Appends a batch of so many records; each value is its number in the sequence, from 0 on.
+fn append_batch(queue: &Queue, records: u64, durability: Durability) -> Result<Ticket, AppendError> {
+    let first = queue.status().end.get() - 1;
+    let values: Vec<String> = (first..first + records).map(padded).collect();
+    let records: Vec<Record<'_>> =
+        values.iter().map(|value| Record { value: value.as_bytes(), ..Record::default() }).collect();
+    queue.append_batch(&records, durability)
+}
+
+#[test]
+fn a_batch_is_all_there_or_not_at_all_whenever_the_power_fails() {
+    // Batches that share groups and segments with others, and one that is larger than a segment.
+    let sizes = [3, 10, 1, 25, 60, 2, 30];
+    let steps = {
+        let bed = Bed::new();
+        let before = bed.disk.steps();
+        for size in sizes {
+            append_batch(&bed.queue, size, Durability::Synced).and_then(Ticket::wait).expect("durable");
+        }
+        bed.disk.steps() - before
+    };
+    let (mut whole, mut absent) = (0, 0);
+    for (step, seed) in (0..steps).flat_map(|step| (0..4).map(move |seed| (step, seed))) {
+        let bed = Bed::new();
+        bed.disk.power_off_after(step);
+        let mut batches = Vec::new();
+        for size in sizes {
+            let Ok(ticket) = append_batch(&bed.queue, size, Durability::Synced) else { break };
+            let range = ticket.range();
+            batches.push((range, ticket.wait().is_ok()));
+        }
+
+        let bed = bed.crash(Crash::Power { seed });
+
+        let read = bed.read();
+        for (range, durable) in batches {
+            let there = read.iter().filter(|(seq, _)| range.contains(&Seq::new(*seq))).count() as u64;
+            let size = range.end.since(range.start);
+            assert!(
+                there == size || (there == 0 && !durable),
+                "step {step}, seed {seed}: {there} of {range:?}"
+            );
+            *(if there == 0 { &mut absent } else { &mut whole }) += 1;
+        }
+        assert!(read.iter().all(|(seq, value)| *value == padded(seq - 1)), "step {step}, seed {seed}");
+    }
+    assert!(whole > 0 && absent > 0, "{whole} whole, {absent} absent");
+}
+
+#[test]
+fn a_batch_that_does_not_fit_is_refused_as_a_whole() {
+    let bed = Bed::on(SimDisk::new(), options().queue_limit(10).record_bytes_max(1000));
+
+    let four = append_batch(&bed.queue, 4, Durability::Synced).expect("taken");
+    assert_eq!(four.range(), Seq::new(1)..Seq::new(5));
+    let too_large = append_batch(&bed.queue, 5, Durability::Synced).map(|ticket| ticket.seq());
+    assert!(matches!(too_large, Err(AppendError::TooLarge { max: 1000, .. })), "{too_large:?}");
+    append_batch(&bed.queue, 4, Durability::Synced).and_then(Ticket::wait).expect("taken");
+    let full = append_batch(&bed.queue, 3, Durability::Synced).map(|ticket| ticket.seq());
+    assert!(matches!(full, Err(AppendError::Full(_))), "{full:?}");
+    append_batch(&bed.queue, 2, Durability::Synced).and_then(Ticket::wait).expect("exactly full");
+    let nothing = append_batch(&bed.queue, 0, Durability::Synced).expect("nothing to refuse");
+
+    assert!(nothing.range().is_empty());
+    assert_eq!(bed.seqs(), numbers(1..11));
+    assert_eq!(bed.queue.status().counters.appended, 10);
+}
 
 const DATA: u8 = 2;
 const BATCH: u8 = 3;
