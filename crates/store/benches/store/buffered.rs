@@ -42,7 +42,7 @@ fn written_rate(value: &[u8], count: u64) -> f64 {
 
 /// Batches of `Written` records against single ones.
 pub(crate) fn batch(_: &Bench) -> Vec<Row> {
-    let why = "`append_batch` does not exist yet";
+    let why = "not measured yet";
     vec![Row::missing("`Written`, batches of 100, 100 B", "one append a call", Goal::AtLeast(5.0), why)]
 }
 
